@@ -293,7 +293,7 @@ fn differences(rows: &[Value], wait: &Value) -> Vec<String> {
             require(by_it >= total * 0.9, format!("{by_it:.4} s of {total:.4} s were ended by {waker}: {all:?}"));
         }
         None if wait["reason"] == "sleep" => {
-            require(wakers().count() == 0, "a sleep that ended by time has a waker".to_owned())
+            require(wakers().count() == 0, "a sleep that ended by time has a waker".to_owned());
         }
         None => {}
     }

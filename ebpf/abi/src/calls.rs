@@ -1,6 +1,7 @@
-//! System calls that are looked at.
+//! The system calls that the programs handle.
 
-/// Their numbers (arch/x86/entry/syscalls/syscall_64.tbl).
+/// The numbers of system calls on x86-64:
+/// <https://github.com/torvalds/linux/blob/v6.1/arch/x86/entry/syscalls/syscall_64.tbl>
 pub mod number {
     pub const OPEN: u32 = 2;
     pub const CLOSE: u32 = 3;
@@ -28,8 +29,8 @@ pub mod number {
     pub const PIDFD_GETFD: u32 = 438;
 }
 
-/// By the names of their tracepoints (`syscalls:sys_enter_*` and `syscalls:sys_exit_*`), those at whose beginning the family
-/// `shm` looks, and those at whose end.
+/// The calls that the family `shm` needs at their beginning, by the names of their tracepoints
+/// (`syscalls:sys_enter_*`), and those that it needs at their end (`syscalls:sys_exit_*`).
 pub const SHM_BEGIN: [&str; 6] = ["close", "close_range", "dup2", "dup3", "munmap", "sendmsg"];
 pub const SHM_END: [&str; 18] = [
     "open",
@@ -51,8 +52,8 @@ pub const SHM_END: [&str; 18] = [
     "unlink",
     "unlinkat",
 ];
-/// And `arena`.
+/// The same for `arena`.
 pub const ARENA_BEGIN: [&str; 1] = ["munmap"];
 pub const ARENA_END: [&str; 1] = ["mmap"];
-/// Those by which a process gets new code, whichever family is on.
+/// The calls that can add executable code to a process. They are always needed.
 pub const CODE_END: [&str; 3] = ["mmap", "mprotect", "pkey_mprotect"];

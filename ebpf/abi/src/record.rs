@@ -1,4 +1,4 @@
-//! What every record in the ring begins with.
+//! What every record in the ring begins with, the kinds of records, and the losses that the kernel side counts.
 
 use crate::shared;
 
@@ -10,8 +10,8 @@ pub const PROCESS_EXIT: u32 = 4;
 pub const OFFCPU_SLEEP: u32 = 5;
 /// A [`crate::offcpu::Wake`].
 pub const OFFCPU_WAKE: u32 = 6;
-/// A `stack::Sample` with the Python frames of the thread that held the GIL; it follows the `OFFCPU_SLEEP` of the thread
-/// that waits for it and has its time. The header's tid is the holder's; 0 where it could not be told.
+/// A `stack::Sample` with the Python frames of the thread that held the GIL. It follows the `OFFCPU_SLEEP` of the
+/// waiting thread and has the same time. The header's tid is the holder's; 0 if unknown.
 pub const GIL_HOLDER: u32 = 7;
 /// A [`crate::copy::StackCopy`], after its `CPU_SAMPLE`.
 pub const STACK_COPY: u32 = 8;
@@ -21,23 +21,23 @@ pub const SHM_SEGMENT: u32 = 9;
 pub const SHM_CHANGE: u32 = 10;
 /// A [`crate::shm::Unlink`].
 pub const SHM_UNLINK: u32 = 11;
-/// A `stack::Sample` of the thread that made a segment, whose inode and device are in its detail.
+/// A `stack::Sample` of the thread that made a segment. Its detail has the inode and the device.
 pub const SHM_BIRTH: u32 = 12;
-/// A [`crate::process::Fork`] of a process that holds segments; a [`Header`] of such a one's exec and exit.
+/// A [`crate::process::Fork`] of a process that holds segments, and a [`Header`] for its exec and its exit.
 pub const SHM_FORK: u32 = 13;
 pub const SHM_EXEC: u32 = 14;
 pub const SHM_EXIT: u32 = 15;
-/// A `stack::Sample` of the thread that got what may be an arena, whose address and size are in its detail.
+/// A `stack::Sample` of the thread that mapped what may be an arena. Its detail has the address and the size.
 pub const ARENA_BIRTH: u32 = 16;
 /// A [`crate::arena::Freed`].
 pub const ARENA_FREED: u32 = 17;
-/// A `stack::Sample` of the thread that made a MemInfo, whose address and size are in its detail.
+/// A `stack::Sample` of the thread that made a MemInfo. Its detail has the address and the size.
 pub const NRT_BIRTH: u32 = 18;
 /// A [`crate::nrt::Death`].
 pub const NRT_DEATH: u32 = 19;
 /// A [`crate::arena::library::Hit`].
 pub const ARENA_HIT: u32 = 20;
-/// A `stack::Sample` of the thread whose `ARENA_HIT` came last.
+/// A `stack::Sample` of the thread that sent the last `ARENA_HIT`.
 pub const ARENA_STACK: u32 = 21;
 /// A [`crate::ucx::Done`].
 pub const UCX_TRANSFER: u32 = 22;
@@ -45,13 +45,13 @@ pub const UCX_TRANSFER: u32 = 22;
 pub const UCX_WOKEN: u32 = 23;
 /// A [`crate::ucx::Callback`].
 pub const UCX_CALLBACK: u32 = 24;
-/// A `stack::Sample` of the thread that asked for a transfer, whose number is in its detail.
-pub const UCX_ASKED: u32 = 25;
+/// A `stack::Sample` of the thread that began a transfer. Its detail has the transfer's id.
+pub const UCX_STACK: u32 = 25;
 /// A [`crate::redundancy::Registers`], in the ring of that family.
 pub const REDUNDANCY_REGISTERS: u32 = 26;
 /// A [`crate::redundancy::Trap`], in the ring of that family.
 pub const REDUNDANCY_TRAP: u32 = 27;
-/// A `stack::Sample` of a thread that has come to a watchpoint, whose id and trap's number are in its detail.
+/// A `stack::Sample` of a thread that hit a watchpoint. Its detail has the watchpoint's id and the number of the trap.
 pub const REDUNDANCY_STACK: u32 = 28;
 
 /// A [`crate::process::Mapped`].
@@ -59,7 +59,7 @@ pub const EXEC_MAPPED: u32 = 29;
 /// A [`crate::code::CodeCopy`].
 pub const CODE_COPY: u32 = 30;
 
-/// The length of the kernel's `comm`, its closing NUL included (`TASK_COMM_LEN`).
+/// The length of the kernel's `comm`, with its closing NUL (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
 
 #[repr(C)]
@@ -74,13 +74,13 @@ pub struct Header {
     pub pid: u32,
     /// The kernel's pid.
     pub tid: u32,
-    /// The thread's name, padded with NULs.
+    /// The name of the thread, padded with NULs.
     pub comm: [u8; COMM_LEN],
 }
 
 shared!(Header, 40);
 
-/// Makes an enumeration that knows all its values.
+/// Defines an enumeration that lists its own values, so that user space has to give each of them a reason.
 macro_rules! losses {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Losses that the kernel side counts, as indexes into the per-CPU array `LOSSES`.
@@ -101,26 +101,26 @@ macro_rules! losses {
 losses! {
     RingFull,
     KernelStack,
-    /// The table of processes had no room for a child.
+    /// The table of processes was full when a process forked.
     ProcessTable,
     /// A field of a task could not be read.
     Task,
-    /// Left out to stay inside the budget.
+    /// A sample was dropped to stay within the budget.
     Shed,
-    /// Two threads that sleep have one place in the table.
+    /// Two sleeping threads share an element of the table.
     Sleeper,
-    /// A segment, or a process that holds one, has no place in its table.
+    /// The tables of segments or of their holders were full.
     SegmentTable,
-    /// More descriptors in a message than are looked at.
+    /// A message had more control blocks than are read.
     Message,
-    /// Two threads of a CPU would have walked with one state.
+    /// Two threads of a CPU needed the same walk state.
     WalkTaken,
-    /// A transfer has no place in its table.
+    /// The tables of transfers were full.
     TransferTable,
-    /// Executable mappings that the ring had no room to tell of.
+    /// The ring had no room for an executable mapping.
     Mapping,
-    /// A table could not be written because another CPU was at it for long.
+    /// A table could not be written, because another CPU held its lock too long.
     TableBusy,
-    /// A transfer of UCXX is over whose beginning was not seen.
+    /// A transfer of UCXX completed whose beginning was not seen.
     TransferHalfSeen,
 }

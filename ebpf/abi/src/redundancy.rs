@@ -1,89 +1,91 @@
 //! The family `redundancy`: where threads access memory, and what hardware watchpoints see there.
 //!
-//! Its records go into a ring of their own, which a thread of user space reads that does nothing else: a watchpoint is
-//! worth the more the sooner it is set.
+//! Its records have a ring of their own, which one thread of user space reads at once: the sooner a watchpoint is set,
+//! the more it sees.
 
 use crate::record::Header;
 use crate::shared;
 
-/// The native frames of a sample that are told with its registers.
+/// Bounds the native frames that are sent with the registers. Outer frames are left out.
 pub const NATIVE: usize = 16;
-/// The words of its C stack.
+/// Bounds the words of the C stack that are sent with the registers.
 pub const STACK: usize = 64;
-/// Stands in the place of the number of words in samples of which only the native frames are told.
-pub const PASSED_OVER: u32 = u32::MAX;
-/// The operands of an instruction that are looked at.
+/// [`Registers::words`] of a sample that has native frames, but neither stack nor operands.
+pub const NOT_DECODED: u32 = u32::MAX;
+/// Bounds the operands of an instruction. Later operands are ignored.
 pub const OPERANDS: usize = 8;
 
 /// `REDUNDANCY_REGISTERS`: the registers of the `CPU_SAMPLE` with the same thread and time, which was taken in native
-/// code that Python called; or those of a sample of the processor's, which has an address and no `CPU_SAMPLE`.
+/// code that Python called. Or those of a sample that the processor took of a memory access; that has an address, and
+/// no `CPU_SAMPLE`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     pub header: Header,
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15: by their numbers in instructions.
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15: in the order of their numbers in instructions.
     pub general: [u64; 16],
     pub ip: u64,
     pub flags: u64,
-    /// What the instruction there accessed, where the processor told it; 0 of samples of the clock.
+    /// The address that the instruction accessed, if the processor reported it; 0 for samples of the clock.
     pub address: u64,
-    /// Where the thread's own data is: the base of FS.
+    /// The base of FS, where the thread's own data lies.
     pub thread_pointer: u64,
-    /// The innermost Python frame.
+    /// The address of the innermost Python frame.
     pub frame: u64,
-    /// How many of `native` there are.
+    /// The number of frames in `native`.
     pub natives: u32,
-    /// How many of `stack` could be read; [`PASSED_OVER`] where it was not looked into, nor at the operands.
+    /// The number of words of `stack` that could be read, or [`NOT_DECODED`].
     pub words: u32,
-    /// The innermost Python frame, as `stack::Frame` has it.
+    /// The innermost Python frame, as in `stack::Frame`.
     pub code: u64,
     pub detail: u64,
-    /// Where the first operand of its instruction lies; 0 where that is not known.
+    /// The address of the first operand of its instruction; 0 if unknown.
     pub operands_at: u64,
-    /// Words as `stack::native_word` has them, leaf first.
+    /// Words as `stack::native_word` makes them, leaf first.
     pub native: [u64; NATIVE],
-    /// From the stack pointer on.
+    /// The words from the stack pointer on.
     pub stack: [u64; STACK],
-    /// Of the instruction's operands the first ones.
+    /// The first operands of the instruction.
     pub operands: [Operand; OPERANDS],
 }
 
 shared!(Registers, 40 + 16 * 8 + 9 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
 
-/// A value that an instruction works on.
+/// An operand of a bytecode instruction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operand {
     /// The object; 0 for none.
     pub object: u64,
-    /// Its type.
+    /// The address of its type.
     pub class: u64,
-    /// Stands for what it is. 0 where that is not known.
+    /// A hash of the object's value; 0 if unknown.
     pub print: u64,
 }
 
 shared!(Operand, 24);
 
-/// Names an instruction in the map `REDUNDANCY_SPOTS`.
+/// The key of the map `REDUNDANCY_SPOTS`: an instruction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpotKey {
     pub pid: u32,
     pub padding: u32,
-    /// As `stack::Frame` has it.
+    /// As in `stack::Frame`.
     pub code: u64,
     pub detail: u64,
 }
 
 shared!(SpotKey, 24);
 
-/// Where an instruction's operands are.
+/// Where the operands of an instruction are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// In the frame: points to what `start` counts from; `process::NONE` where that is the frame.
+    /// The offset in the frame of a pointer that `start` is relative to; `process::NONE` if `start` is relative to the
+    /// frame.
     pub pointer: u32,
-    /// Of the first operand, in bytes.
+    /// The offset of the first operand, in bytes.
     pub start: u32,
     pub count: u32,
     pub padding: u32,
@@ -91,7 +93,7 @@ pub struct Spot {
 
 shared!(Spot, 16);
 
-/// Names a type in the map `REDUNDANCY_CLASSES`, whose values are of [`class`].
+/// The key of the map `REDUNDANCY_CLASSES`: a type. The values are of [`class`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClassKey {
@@ -102,19 +104,19 @@ pub struct ClassKey {
 
 shared!(ClassKey, 16);
 
-/// What an object of a type is told by.
+/// How objects of a type are told apart.
 pub mod class {
-    /// Nothing that can be read.
+    /// They cannot be.
     pub const UNKNOWN: u64 = 0;
-    /// Where it is.
+    /// By their address.
     pub const ADDRESS: u64 = 1;
-    /// Some bytes of it: bits 8-15 where they begin, 16-23 how many there are.
+    /// By some of their bytes. Bits 8-15 have the offset of the first, bits 16-23 their number.
     pub const BYTES: u64 = 2;
-    /// An `int`, whose word behind the header has its sign and how many digits there are (until 3.11).
+    /// By the value of an `int`: the word behind the header has the sign and the number of digits (up to 3.11).
     pub const INT: u64 = 3;
-    /// The same with the number shifted to the left by three (3.12 and newer).
+    /// The same, with the number of digits shifted left by three (3.12 and newer).
     pub const INT_TAGGED: u64 = 4;
-    /// A NumPy array.
+    /// By the shape and some of the data of a NumPy array.
     pub const ARRAY: u64 = 5;
 
     pub const fn bytes(start: u8, length: u8) -> u64 {
@@ -122,80 +124,80 @@ pub mod class {
     }
 }
 
-/// Of large arrays other parts are looked at from time to time: prints of the same object are equal only within one such
-/// time, some four seconds.
+/// The number of the period of about four seconds that `time` lies in. The parts of a large array that are hashed
+/// change with it, so hashes of the same object are comparable only within one period.
 pub const fn period(time: u64) -> u64 {
     time >> 32
 }
 
-/// Names a watchpoint in the map `REDUNDANCY_WATCHES`.
+/// The key of the map `REDUNDANCY_WATCHES`: a watchpoint.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchKey {
     pub tid: u32,
     pub padding: u32,
-    /// The first byte that is watched.
+    /// The address of the first byte that is watched.
     pub address: u64,
 }
 
 shared!(WatchKey, 16);
 
-/// A watchpoint that is set.
+/// The value of `REDUNDANCY_WATCHES`: a watchpoint that is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// No other has or had it.
+    /// Never reused.
     pub id: u64,
     /// What is read at each trap: up to eight bytes.
     pub read_address: u64,
     pub read_length: u32,
-    /// After so many traps, or with the first trap in so many calls, it is done.
+    /// The watchpoint is removed after this many traps, or at the first trap in this many calls.
     pub traps_max: u32,
     pub calls_max: u32,
-    /// So far.
+    /// The traps and calls so far.
     pub traps: u32,
     pub calls: u32,
-    /// The number of the trap whose stack was taken last.
+    /// The number of the last trap whose stack was taken.
     pub stack: u32,
-    /// Names the call that trapped last; 0 before the first.
+    /// The key of the call that trapped last; 0 before the first.
     pub call: u64,
-    /// For where an instruction's result goes: the instruction, as `cpython::instruction` tells it; what is read is the result.
-    /// Else 0.
+    /// If the watchpoint is on the place of an instruction's result: the instruction, as `cpython::instruction` returns
+    /// it, and what is read is the result. Else 0.
     pub instruction: u64,
 }
 
 shared!(Watch, 56);
 
 impl Watch {
-    /// Whether it has seen all that it is to see.
+    /// Whether the watchpoint has seen all that it should.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.traps >= self.traps_max || self.calls >= self.calls_max
     }
 }
 
-/// `REDUNDANCY_TRAP`: the header's thread has accessed what is watched.
+/// `REDUNDANCY_TRAP`: the header's thread has accessed watched memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trap {
     pub header: Header,
-    /// Of the watchpoint.
+    /// The id of the watchpoint.
     pub id: u64,
-    /// Of the instruction after the one that accessed.
+    /// The address of the instruction after the one that accessed it.
     pub ip: u64,
-    /// What was read; of a result its print.
+    /// What was read; for a result, the hash of its value.
     pub value: u64,
-    /// Of a result its type.
+    /// For a result, the address of its type.
     pub class: u64,
-    /// Names the native call: the Python frame, where it is, its variables, and its caller's.
+    /// The key of the native call (`common/call_site.rs`).
     pub call: u64,
-    /// From 1 on.
+    /// The number of the trap, from 1 on.
     pub number: u32,
-    /// The number of the trap that was the first of this call, whose stack was taken.
+    /// The number of the first trap of this call, whose stack was taken.
     pub stack: u32,
-    /// 1 where it was the last, else 0.
+    /// 1 if this was the last trap, else 0.
     pub last: u32,
-    /// 1 where the value could be read, else 0.
+    /// 1 if the value could be read, else 0.
     pub read: u32,
 }
 

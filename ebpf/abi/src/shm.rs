@@ -3,10 +3,10 @@
 use crate::record::Header;
 use crate::shared;
 
-/// The most bytes of a name or a path that are kept, a closing NUL included.
+/// Bounds names and paths in bytes, with a closing NUL. Longer ones are truncated.
 pub const NAME_MAX: usize = 256;
 
-/// The key of `SHM_SEGMENTS`: an inode. Its number is used again; the value has the generation.
+/// The key of `SHM_SEGMENTS`: an inode. The kernel reuses inode numbers, so the value has the generation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Inode {
@@ -18,7 +18,8 @@ pub struct Inode {
 
 shared!(Inode, 16);
 
-/// In place of the device of a segment that was made, in `SHM_BIRTH`: the other word is where it is mapped.
+/// [`Inode::dev`] in `SHM_BIRTH` if the kernel side could not find out the inode. `ino` is then the address of the
+/// mapping.
 pub const MAPPED_AT: u32 = u32::MAX;
 
 /// The value of `SHM_SEGMENTS`.
@@ -26,13 +27,14 @@ pub const MAPPED_AT: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     pub generation: u32,
-    /// 1 for a segment that user space found: its generation is not known.
+    /// 1 for a segment that user space found, whose generation is not known yet.
     pub found: u32,
 }
 
 shared!(Known, 8);
 
-/// The value of `SHM_HOLDERS`, keyed by tgid: all mappings of segments lie between these; `end` is 0 for none.
+/// The value of `SHM_HOLDERS`, keyed by tgid: the range that holds all mappings of segments. `end` is 0 if there are
+/// none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hull {
@@ -42,7 +44,7 @@ pub struct Hull {
 
 shared!(Hull, 16);
 
-/// What every record of a segment says of it.
+/// What every record of a segment has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -54,17 +56,17 @@ pub struct Facts {
 
 shared!(Facts, 32);
 
-/// `SHM_SEGMENT`: one is seen for the first time, by the header's thread.
+/// `SHM_SEGMENT`: the header's thread has a segment that was not known before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub header: Header,
     pub facts: Facts,
-    /// Of the file system (include/uapi/linux/magic.h).
+    /// The file system's magic number: <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/magic.h>
     pub magic: u32,
-    /// Of [`flags`].
+    /// Bits of [`flags`].
     pub flags: u32,
-    /// Its last component, ended by a NUL.
+    /// The last component of the path, ended by a NUL.
     pub name: [u8; NAME_MAX],
 }
 
@@ -77,7 +79,7 @@ pub mod flags {
     pub const IN_FOLDER: u32 = 1 << 1;
 }
 
-/// `SHM_CHANGE`: something that the header's thread does to a segment.
+/// `SHM_CHANGE`: what the header's thread did to a segment.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -86,24 +88,24 @@ pub struct Change {
     /// One of [`what`].
     pub what: u32,
     pub fd: u32,
-    /// 1 for a descriptor that an exec closes.
+    /// 1 if an exec closes the descriptor.
     pub close_on_exec: u32,
     pub padding: u32,
     /// A range of addresses, or of descriptors.
     pub start: u64,
     pub end: u64,
-    /// Where a mapping went; for a new one the offset in the segment.
+    /// Where a mapping moved to; for a new mapping, the offset in the segment.
     pub to_start: u64,
     pub to_end: u64,
 }
 
 shared!(Change, 120);
 
-/// What a [`Change`] is about. The facts are set where a descriptor or a new mapping is.
+/// What happened. The facts are set for a descriptor and for a new mapping.
 pub mod what {
     /// `fd` is a new descriptor of the segment: by open, memfd_create, dup or fcntl.
     pub const OPENED: u32 = 1;
-    /// `fd` is going to be closed.
+    /// `fd` is about to be closed.
     pub const CLOSED: u32 = 2;
     /// Descriptors from `start` to `end`, both included, were closed.
     pub const CLOSED_RANGE: u32 = 3;
@@ -112,34 +114,35 @@ pub mod what {
     pub const RESIZED: u32 = 5;
     /// The segment is mapped from `start` to `end`.
     pub const MAPPED: u32 = 6;
-    /// What lies between them is going to be unmapped.
+    /// The range from `start` to `end` is about to be unmapped.
     pub const UNMAPPED: u32 = 7;
     pub const MOVED: u32 = 8;
     /// `fd` is being sent to another process.
     pub const SENT: u32 = 9;
-    /// `fd` has come from another process.
+    /// `fd` was received from another process.
     pub const RECEIVED: u32 = 10;
-    /// `fd` was taken out of another process, by the pidfd in `start`.
+    /// `fd` was taken from another process, through the pidfd in `start`.
     pub const TAKEN: u32 = 11;
-    /// The segment's memory has been given back.
+    /// The segment's memory was freed.
     pub const RELEASED: u32 = 12;
-    /// Memory without a name is mapped shared from `start` to `end`, and the kernel could not look at the file behind it.
+    /// Anonymous shared memory is mapped from `start` to `end`, and the kernel side could not find out the inode behind
+    /// it.
     pub const MADE: u32 = 13;
 }
 
-/// What the iterators write of each mapping and descriptor that they come to.
+/// What the iterators write for each mapping and descriptor that they find.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     pub facts: Facts,
-    /// Of the process.
+    /// The process.
     pub pid: u32,
-    /// Of [`row`].
+    /// Bits of [`row`].
     pub flags: u32,
-    /// Of a mapping.
+    /// The range of a mapping.
     pub start: u64,
     pub end: u64,
-    /// In the segment.
+    /// The offset of the mapping in the segment.
     pub offset: u64,
     pub fd: u32,
     pub padding: u32,
@@ -148,10 +151,10 @@ pub struct Row {
 shared!(Row, 72);
 
 pub mod row {
-    /// A descriptor, else a mapping.
+    /// The row is a descriptor, else a mapping.
     pub const DESCRIPTOR: u32 = 1;
     pub const CLOSE_ON_EXEC: u32 = 1 << 1;
-    /// It is of no known segment, and a watched process has it.
+    /// It belongs to no known segment, and a watched process has it.
     pub const UNKNOWN: u32 = 1 << 2;
 }
 
@@ -160,7 +163,7 @@ pub mod row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlink {
     pub header: Header,
-    /// As it was given, ended by a NUL.
+    /// The path as the process gave it, ended by a NUL.
     pub path: [u8; NAME_MAX],
 }
 

@@ -3,24 +3,22 @@
 use crate::record::Header;
 use crate::shared;
 
-/// Python frames of one stack that are walked at the most; deeper ones are cut on the root's side.
+/// Bounds the Python frames of one stack. A deeper stack is truncated at the root's side.
 pub const FRAMES_MAX: usize = 1024;
-/// Native frames. Up to CPython 3.10 each Python frame has some of its own: four on 3.8.
+/// Bounds the native frames of one stack. Up to CPython 3.10 each Python frame has some of its own: four on 3.8.
 pub const NATIVE_MAX: usize = 5120;
-/// Kernel frames that are taken at the most.
+/// Bounds the kernel frames of one stack.
 pub const KERNEL_MAX: usize = 64;
 
-/// What a record with a stack begins with. In the ring follow `kernel_frames` addresses, `native_frames` words (see
-/// [`native_address`]) and `frames` [`Frame`]s, all leaf first.
+/// What a record with a stack begins with. In the ring it is followed by `kernel_frames` addresses, `native_frames`
+/// words (see [`native_address`]) and `frames` [`Frame`]s, all leaf first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     pub header: Header,
-    /// `CPU_SAMPLE`: the CPU time that it stands for, in nanoseconds. Else 0.
+    /// `CPU_SAMPLE`: the CPU time that the sample stands for, in nanoseconds. Else 0.
     pub weight: u64,
-    /// Where user space was, or would go on.
-    pub user_pc: u64,
-    /// Of [`flags`].
+    /// Bits of [`flags`].
     pub flags: u32,
     /// How the walk of the Python frames ended: one of [`walk`].
     pub walk: u32,
@@ -29,22 +27,19 @@ pub struct Sample {
     pub kernel_frames: u32,
     pub native_frames: u32,
     pub frames: u32,
-    /// What the family has to say of it.
+    /// Defined by the family.
     pub detail: [u64; 2],
 }
 
-shared!(Sample, 96);
+shared!(Sample, 88);
 
 pub mod flags {
-    /// It was taken in kernel mode.
+    /// The sample was taken in kernel mode.
     pub const KERNEL_MODE: u32 = 1;
-    /// The interpreter was about to begin or end a run of its loop: a chain of frames that was not in order was left
-    /// out.
-    pub const UNPUBLISHED: u32 = 1 << 1;
-    /// Python frames have no place among the native ones.
-    pub const UNJOINED: u32 = 1 << 2;
+    /// The Python frames could not be joined with the native frames.
+    pub const UNJOINED: u32 = 1 << 1;
     /// The thread held the GIL.
-    pub const HOLDS_GIL: u32 = 1 << 3;
+    pub const HOLDS_GIL: u32 = 1 << 2;
 }
 
 /// How the walk of the Python frames ended.
@@ -73,23 +68,23 @@ pub mod native {
     pub const NO_RULE: u32 = 5;
     pub const UNSUPPORTED: u32 = 6;
     pub const UNREADABLE: u32 = 7;
-    /// The stack does not grow towards its root.
+    /// The next frame does not lie further up the stack.
     pub const INVALID: u32 = 8;
 }
 
 const ADDRESS_BITS: u32 = 48;
 /// Marks the frames of the interpreter's loop.
 const LOOP: u64 = 1 << 63;
-/// What a loop's frame has for a count where it is not known which Python frames are its own.
+/// The count of a loop's frame whose own Python frames are not known.
 pub const COUNT_UNKNOWN: u32 = 0x7fff;
 
-/// A native frame's word: the address of the instruction that runs or, in callers, of the last byte of the call.
+/// The word of a native frame: the address of the instruction that runs or, in a caller, of the last byte of the call.
 #[inline(always)]
 pub const fn native_word(address: u64) -> u64 {
     address & ((1 << ADDRESS_BITS) - 1)
 }
 
-/// The word of a frame of the interpreter's loop with as many Python frames of its own.
+/// The word of a frame of the interpreter's loop, with the number of its own Python frames.
 #[inline(always)]
 pub const fn loop_word(address: u64, count: u32) -> u64 {
     LOOP | ((count as u64 & 0x7fff) << ADDRESS_BITS) | native_word(address)
@@ -99,19 +94,19 @@ pub const fn native_address(word: u64) -> u64 {
     native_word(word)
 }
 
-/// For a frame of the interpreter's loop the number of its Python frames.
+/// For a frame of the interpreter's loop, the number of its Python frames.
 pub const fn loop_count(word: u64) -> Option<u32> {
     if word & LOOP == 0 { None } else { Some((word >> ADDRESS_BITS) as u32 & 0x7fff) }
 }
 
 /// A Python frame.
 ///
-/// `detail`: bits 0-31 the check word of the code object (0: it could not be read), 32-61 the signed offset of the
-/// instruction in the bytecode, in bytes.
+/// `detail`: bits 0-31 have the check word of the code object (0: it could not be read), bits 32-61 the signed offset
+/// of the instruction in the bytecode, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Of the code object.
+    /// The address of the code object.
     pub address: u64,
     pub detail: u64,
 }
@@ -119,7 +114,7 @@ pub struct Frame {
 shared!(Frame, 16);
 
 const OFFSET_BITS: u32 = 30;
-/// Stands for offsets that do not fit: no bytecode is that long.
+/// Stands for an offset that does not fit. No bytecode is that long.
 const OFFSET_UNKNOWN: i32 = -(1 << (OFFSET_BITS - 1));
 
 impl Frame {
@@ -135,7 +130,8 @@ impl Frame {
         self.detail as u32
     }
 
-    /// Bytes from the first instruction; negative before the first one ran. `None` when it did not fit.
+    /// Returns the offset from the first instruction in bytes, which is negative before that one has run, or `None` if
+    /// it did not fit.
     pub const fn offset(self) -> Option<i32> {
         let bits = ((self.detail >> 32) as u32) << (32 - OFFSET_BITS);
         let offset = (bits as i32) >> (32 - OFFSET_BITS);

@@ -3,13 +3,13 @@
 use crate::record::Header;
 use crate::shared;
 
-/// What is known of a transfer so far. Times are `CLOCK_MONOTONIC` in nanoseconds; 0 where the moment was not seen.
+/// What is known of a transfer so far. Times are nanoseconds of `CLOCK_MONOTONIC`, or 0 for what was not seen.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
-    /// Never used twice.
+    /// Never reused.
     pub id: u64,
-    /// Of the transfer of several buffers that it is a part of; 0 for none.
+    /// The id of the transfer of several buffers that this is a part of; 0 for none.
     pub parent: u64,
     pub registered: u64,
     pub submitted: u64,
@@ -17,13 +17,13 @@ pub struct Transfer {
     pub buffer: u64,
     pub bytes: u64,
     pub tag: u64,
-    /// The endpoint, or for receives the worker.
+    /// The endpoint; for receives, the worker.
     pub through: u64,
-    /// UCXX's request; 0 for none.
+    /// The request of UCXX; 0 for none.
     pub request: u64,
-    /// UCX's.
+    /// The request of UCX.
     pub handle: u64,
-    /// Of a sample of what is sent.
+    /// A hash of a part of the data that is sent.
     pub hash: u64,
     pub register_tid: u32,
     pub submit_tid: u32,
@@ -32,14 +32,14 @@ pub struct Transfer {
     pub status: i32,
     /// One of [`operation`].
     pub operation: u32,
-    /// Of [`flags`].
+    /// Bits of [`flags`].
     pub flags: u32,
 }
 
 shared!(Transfer, 120);
 
 pub mod operation {
-    /// Of a request of UCXX that has not come to UCX yet, or never does.
+    /// A request of UCXX that has not reached UCX yet, or never does.
     pub const NONE: u32 = 0;
     pub const TAG_SEND: u32 = 1;
     pub const TAG_RECV: u32 = 2;
@@ -54,25 +54,25 @@ pub mod operation {
 }
 
 pub mod flags {
-    /// It was over when the call that began it returned.
+    /// The transfer was complete when the call that began it returned.
     pub const IMMEDIATE: u32 = 1;
     pub const UCXX: u32 = 2;
-    /// It is one of those that are told of singly.
-    pub const TOLD: u32 = 4;
+    /// It is reported singly.
+    pub const REPORTED: u32 = 4;
     pub const HAS_TAG: u32 = 8;
     pub const HAS_STATUS: u32 = 16;
     pub const HAS_HASH: u32 = 32;
-    /// The message went along with the first word of it.
+    /// The data was sent with the first message.
     pub const EAGER: u32 = 64;
-    /// The receiver was told of it first.
+    /// The receiver was asked for it first.
     pub const RENDEZVOUS: u32 = 128;
-    /// UCXX tells what its submission returned.
+    /// UCXX publishes the result of its submission, so the call's end is not needed.
     pub const PUBLISHED: u32 = 256;
-    /// It goes on, and was not seen to begin: that is all that is told of it.
+    /// Its beginning was not seen, so nothing else is known of it.
     pub const HALF_SEEN: u32 = 512;
 }
 
-/// `UCX_TRANSFER`: a transfer is over.
+/// `UCX_TRANSFER`: a transfer is complete.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -82,19 +82,19 @@ pub struct Done {
 
 shared!(Done, 160);
 
-/// `UCX_WOKEN`: the header's thread sets the future that waited for a transfer.
+/// `UCX_WOKEN`: the header's thread set the future that waited for a transfer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
     pub header: Header,
     pub id: u64,
-    /// When the thread that completed it handed the future over.
+    /// When the thread that completed the transfer handed the future over.
     pub notified: u64,
 }
 
 shared!(Woken, 56);
 
-/// `UCX_CALLBACK`: a function that transfers are completed by was seen for the first time.
+/// `UCX_CALLBACK`: a completion callback was seen for the first time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Callback {
@@ -107,21 +107,22 @@ pub struct Callback {
 
 shared!(Callback, 56);
 
-/// What a callback gets besides request, status and the caller's word (ucp_def.h).
+/// What a callback gets besides the request, the status and the caller's word:
+/// <https://github.com/openucx/ucx/blob/v1.18.0/src/ucp/api/ucp_def.h>
 pub mod callback {
     /// Nothing: `ucp_send_nbx_callback_t`.
     pub const SEND: u32 = 0;
-    /// The address of tag and length, a word each: `ucp_tag_recv_nbx_callback_t`.
+    /// The address of the tag and the length, a word each: `ucp_tag_recv_nbx_callback_t`.
     pub const TAG: u32 = 1;
     /// A length: `ucp_stream_recv_nbx_callback_t`, `ucp_am_recv_data_nbx_callback_t`.
     pub const LENGTH: u32 = 2;
-    /// It is called for a message that has come: `ucp_am_recv_callback_t`.
+    /// It is called when a message has arrived: `ucp_am_recv_callback_t`.
     pub const MESSAGE: u32 = 3;
-    /// It is a function of UCXX's, which has probes by their names.
+    /// It is a function of UCXX, which is probed by its name.
     pub const OF_UCXX: u32 = 4;
 }
 
-/// The key of maps by what a process calls by an address.
+/// The key of the maps of requests, futures and callbacks: an address in a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -132,7 +133,7 @@ pub struct Key {
 
 shared!(Key, 16);
 
-/// The value of `UCX_EARLY`: a request was completed of which no beginning is known, or not yet.
+/// The value of `UCX_EARLY`: a request was completed before its beginning was seen.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Early {
@@ -143,41 +144,43 @@ pub struct Early {
 
 shared!(Early, 16);
 
-/// The value of `UCX_FUTURES`: what a future of Python's waits for.
+/// The value of `UCX_FUTURES`: the transfer that a Python future waits for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Future {
     pub id: u64,
     pub notified: u64,
-    pub told: u64,
+    pub reported: u64,
 }
 
 shared!(Future, 24);
 
-/// The value of `UCX_THREADS`, whose key is a thread: what it has done so far, and what it is doing.
+/// The value of `UCX_THREADS`, keyed by thread: what a thread has done, and what it is doing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// By [`deed`].
+    /// Counts of what it has done, by [`deed`].
     pub counts: [u64; deed::COUNT],
-    /// The transfer of several buffers that it makes parts of, where that call's return address is, what it is, and the
-    /// transfer's flags.
+    /// The transfer of several buffers whose parts the thread is making, the address of that call's return address, the
+    /// return address itself, and the flags of the transfer.
     pub parent: u64,
     pub parent_stack: u64,
     pub parent_return: u64,
     pub parent_flags: u64,
-    /// The transfer that it completes, where that call's return address is, and the transfer's flags.
+    /// The transfer that the thread is completing, the address of that call's return address, and the flags of the
+    /// transfer.
     pub current: u64,
     pub current_stack: u64,
     pub current_flags: u64,
-    /// When it last told a receiver of a message to come, or began to receive one that it was told of.
+    /// When the thread last announced a message to a receiver, or began to receive an announced one.
     pub rendezvous: u64,
-    /// Where the return address is of the call that completes a request of UCXX's that is not known, and what it is.
+    /// The address of the return address of the call that completes an unknown request of UCXX, and the return address
+    /// itself.
     pub unknown_stack: u64,
     pub unknown_return: u64,
-    /// The request of UCX that it was last called back for.
+    /// The request of UCX whose callback it was last called for.
     pub called_back: u64,
-    /// The function of UCXX's that it last gave to be called back, where transfers are only counted.
+    /// The function of UCXX that it last passed as a callback, while transfers are only counted.
     pub of_ucxx: u64,
 }
 
@@ -185,19 +188,19 @@ shared!(Thread, 152);
 
 /// What threads do with transfers.
 pub mod deed {
-    /// It asks for one.
+    /// Begins a transfer.
     pub const REGISTER: usize = 0;
-    /// It hands one to UCX.
+    /// Submits a transfer to UCX.
     pub const SUBMIT: usize = 1;
-    /// It completes one that was pending.
+    /// Completes a pending transfer.
     pub const COMPLETE: usize = 2;
-    /// It waits for transfers to be completed, or tells the event loop that some are.
+    /// Waits for transfers to complete, or tells the event loop that some have.
     pub const NOTIFY: usize = 3;
-    /// It sets futures.
+    /// Sets futures.
     pub const WAKE: usize = 4;
-    /// It hands one to UCX that another thread has asked for.
+    /// Submits a transfer that another thread began.
     pub const DISPATCH: usize = 5;
-    /// It makes progress, in the short times in which that is counted.
+    /// Makes progress, in the short periods in which that is counted.
     pub const PROGRESS: usize = 6;
     pub const COUNT: usize = 7;
 }
@@ -207,7 +210,7 @@ pub mod deed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Kind {
     pub pid: u32,
-    /// Of [`operation`], and 1 << 16 for UCXX's.
+    /// One of [`operation`], with [`OF_UCXX`] for those of UCXX.
     pub operation: u32,
 }
 
@@ -215,7 +218,7 @@ shared!(Kind, 8);
 
 pub const OF_UCXX: u32 = 1 << 16;
 
-/// The value of `UCX_TOTALS`: all that are over or not followed to their ends, told of singly or not.
+/// The value of `UCX_TOTALS`: all transfers that are complete or only counted, whether they are reported singly or not.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
@@ -223,19 +226,19 @@ pub struct Total {
     pub bytes: u64,
     pub immediate: u64,
     pub failed: u64,
-    /// From being submitted to being completed, in nanoseconds.
+    /// The time from submission to completion, in nanoseconds.
     pub spent: u64,
-    /// Those that were counted when they were submitted: nobody looked at their ends.
+    /// Transfers that were only counted when they were submitted.
     pub unfollowed: u64,
 }
 
 shared!(Total, 48);
 
-/// What a probe's cookie tells the program for submissions: the operation, and which arguments are what.
+/// The cookie of a probe on a submission: the operation, and which argument is what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Submission(pub u64);
 
-/// Where an argument is that is not in a register: behind the return address.
+/// The argument is not in a register but behind the return address.
 pub const ON_STACK: u64 = 6;
 /// There is no such argument.
 pub const NOWHERE: u64 = 7;
@@ -271,7 +274,7 @@ impl Submission {
     }
 }
 
-/// What a probe's cookie tells the program for UCXX of the place that it is on.
+/// The cookie of a probe on a function of UCXX: the place that it is on.
 pub mod site {
     /// `ucxx::Worker::registerDelayedSubmission(this, request, …)`
     pub const REGISTER: u64 = 0;
@@ -279,7 +282,7 @@ pub mod site {
     pub const STATUS: u64 = 1;
     /// `ucxx::RequestTagMulti::send(this)`
     pub const MULTI_SEND: u64 = 2;
-    /// `ucxx::RequestTagMulti::recvHeader(this)` and what else makes parts.
+    /// `ucxx::RequestTagMulti::recvHeader(this)`, and other functions that make parts.
     pub const MULTI_RECV: u64 = 3;
     /// The end of one of these.
     pub const MULTI_END: u64 = 4;
@@ -289,8 +292,8 @@ pub mod site {
     pub const WAIT: u64 = 6;
     /// `ucxx::python::Future::set(this, status)`
     pub const WAKE: u64 = 7;
-    /// As `REGISTER`, in a version that has the next.
+    /// As `REGISTER`, in a version that has `PUBLISH`.
     pub const REGISTER_PUBLISHED: u64 = 8;
-    /// `ucxx::Request::publishRequest(this, handle)`: the call that submits it has just returned this.
+    /// `ucxx::Request::publishRequest(this, handle)`: the call that submits the request has just returned `handle`.
     pub const PUBLISH: u64 = 9;
 }

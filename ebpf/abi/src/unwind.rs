@@ -1,31 +1,32 @@
-//! Tables that say how to step from a native frame to its caller, made in user space of `.eh_frame` and `.debug_frame`.
+//! Unwind tables: how to step from a native frame to its caller. User space makes them from `.eh_frame` and
+//! `.debug_frame`.
 //!
-//! A file's table is a run of words in one space of rows that all files share: first its page index, then its rows in
-//! the order of their addresses. A row is the offset of the first instruction that it is about (in the file, from
-//! [`File::origin`] on) in the upper half, and a [`Rule`] in the lower; it holds up to the next row.
+//! All files share one space of rows. The table of a file is a run of words in it: first the page index, then the rows
+//! in the order of their addresses. A row has in its upper half the offset of the first instruction that it covers (in
+//! the file, from [`File::origin`] on), and a [`Rule`] in its lower half. It holds up to the next row.
 
 use crate::shared;
 
-/// Words of one chunk of the space of rows. The space grows by chunks.
+/// Words of one chunk. The space of rows grows by chunks.
 pub const CHUNK_ROWS: u32 = 65_536;
-/// Chunks at the most: 64 MiB.
+/// Bounds the space of rows: 64 MiB. Beyond that, files have no table, and walks end in them.
 pub const CHUNKS_MAX: u32 = 128;
-/// Bytes of code that a word of the page index is about, as a power of two. The word holds the number of the last row
-/// that begins at or before the page in its lower half and that of the last row that begins in it in its upper half,
-/// both counted from the file's first row.
+/// Bytes of code that a word of the page index covers, as a power of two. The lower half of the word has the number of
+/// the last row that begins at or before the page, the upper half that of the last row that begins in it. Both count
+/// from the first row of the file.
 pub const PAGE_BITS: u32 = 10;
 
 /// How the canonical frame address (CFA), which is the caller's stack pointer, is found.
 pub mod cfa {
-    /// No code, or code that no table tells about.
+    /// No code, or code that no table covers.
     pub const NONE: u32 = 0;
     /// rsp + 8 * offset.
     pub const RSP: u32 = 1;
     /// rbp + 8 * offset.
     pub const RBP: u32 = 2;
-    /// A stub of the procedure linkage table: rsp + 8, and 8 more from this low nibble of the pc on.
+    /// A stub of the procedure linkage table: rsp + 8, and 8 more if the low nibble of the pc is at least the offset.
     pub const PLT: u32 = 3;
-    /// The kernel's return from a signal handler: the interrupted registers lie on the stack.
+    /// The return from a signal handler: the interrupted registers lie on the stack.
     pub const SIGNAL: u32 = 4;
     /// The outermost frame.
     pub const END: u32 = 5;
@@ -33,15 +34,16 @@ pub mod cfa {
     pub const UNSUPPORTED: u32 = 6;
     /// The word at rbp + 8 * offset (signed): a function that realigned its stack.
     pub const DEREF_RBP: u32 = 7;
-    /// The word at rsp + 8 * (offset >> 4) (signed), and 8 * (offset & 15) more: OpenSSL's hand-written code.
+    /// The word at rsp + 8 * (offset >> 4) (signed), plus 8 * (offset & 15): OpenSSL's hand-written code.
     pub const DEREF_RSP: u32 = 8;
-    /// CPython's trampoline for perf: rsp + 16, and the frame is not shown. It is not in tables, for it lies in memory without a file.
+    /// CPython's trampoline for perf: rsp + 16, and the frame is not shown. Tables do not have it, because it lies in
+    /// memory without a file.
     pub const TRAMPOLINE: u32 = 9;
 }
 
 /// Where the caller's rbp is. The return address is always at the CFA - 8.
 pub mod rbp {
-    /// In rbp still.
+    /// Still in rbp.
     pub const SAME: u32 = 0;
     /// At the CFA - 8 * offset.
     pub const AT_CFA: u32 = 1;
@@ -97,47 +99,47 @@ pub const fn row(offset: u32, rule: Rule) -> u64 {
     ((offset as u64) << 32) | rule.0 as u64
 }
 
-/// The value of the array `FILES`: where the table of a mapped file is.
+/// The value of the array `FILES`: the table of a mapped file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct File {
     /// One of [`state`].
     pub state: u32,
-    /// Words of the page index.
+    /// The number of words in the page index.
     pub pages: u32,
-    /// The number of the page index's first word; the rows follow the index.
+    /// The number of the first word of the page index. The rows follow the index.
     pub start: u32,
     pub padding: u32,
-    /// The offset in the file that rows' offsets are counted from.
+    /// The offset in the file that the offsets of rows are relative to.
     pub origin: u64,
-    /// When the walker last used it, on `CLOCK_MONOTONIC`, nanoseconds. The kernel side writes it.
+    /// When the walker last used it, in nanoseconds of `CLOCK_MONOTONIC`. The kernel side writes it.
     pub used: u64,
 }
 
 shared!(File, 32);
 
 pub mod state {
-    /// No table (yet).
+    /// No table, or none yet.
     pub const NONE: u32 = 0;
     pub const TABLE: u32 = 1;
-    /// Code without tables: frames are chained by rbp.
+    /// Code without a table, whose frames are chained by rbp.
     pub const FRAME_POINTERS: u32 = 2;
 }
 
-/// Elements of the array `FILES`. The first is for memory without a file: code that a JIT made.
+/// Bounds the mapped files with a table. The first element is for memory without a file: code that a JIT compiler made.
 pub const FILES_MAX: u32 = 8192;
 pub const FILE_ANONYMOUS: u32 = 0;
 
-/// The value of the array `MAPPINGS`, in which the executable mappings of a process lie side by side in the order of
-/// their addresses.
+/// The value of the array `MAPPINGS`. The executable mappings of a process are neighbours in it, in the order of their
+/// addresses.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// The address at which the file's first byte would lie.
+    /// The address at which the first byte of the file would lie.
     pub base: u64,
-    /// Index into `FILES`.
+    /// The index in `FILES`.
     pub file: u32,
     pub padding: u32,
 }
@@ -145,5 +147,5 @@ pub struct Mapping {
 shared!(Mapping, 32);
 
 pub const MAPPINGS_MAX: u32 = 131_072;
-/// Mappings of one process that are looked at: what a binary search of 12 steps covers.
+/// Bounds the mappings of one process, because a binary search has 12 steps. Walks end in mappings beyond that.
 pub const PROCESS_MAPPINGS_MAX: u32 = 4095;

@@ -1,12 +1,14 @@
-//! System calls, for all families that have to do with some: [`shm`], [`arena`], and new [`code`].
+//! The programs at system calls, for all families that need some: [`shm`], [`arena`], and [`code`] for new executable
+//! code.
 //!
-//! The kernel has a tracepoint for the beginning and the end of each call by its name: with these, others than the two dozen of
-//! `pyobs_abi::calls` run no program. Where user space cannot attach to them it takes those of all calls, and the programs
-//! find out which it is.
+//! The kernel has a tracepoint for the beginning and the end of each system call. With these, only the calls listed in
+//! `pyobs_abi::calls` run a program. If user space cannot attach to them, it attaches to those of all calls, and the
+//! programs select by number.
 //!
-//! Stack: the kernel adds up the frames along each chain of subprograms and callbacks, rounds each up (to 32 bytes on Linux 6.1, to
-//! 16 on 6.12), and refuses more than 512 bytes (kernel/bpf/verifier.c, check_max_stack_depth). So these two programs only
-//! dispatch, and each system call has a subprogram of its own: inlined, the records and walks of all of them would share one frame.
+//! Stack: the kernel adds up the frames along each chain of subprograms and callbacks, each rounded up (to 32 bytes on
+//! Linux 6.1, to 16 on 6.12), and refuses more than 512 bytes (`check_max_stack_depth` in
+//! <https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c>). So these two programs only dispatch, and each
+//! system call has a subprogram of its own. Inlined, the records and walks of all calls would share one frame.
 
 use aya_ebpf::{
     EbpfContext,
@@ -24,23 +26,24 @@ use crate::{
     common::{
         maps::{is_on, watched},
         registers::Registers,
-        ring,
+        ring::{self, Route},
         system_call::Call,
         walk::{SLOT_TASK, Walk},
     },
     shm,
 };
 
-/// Of mmap(2) and mprotect(2), in their third argument.
+/// A bit of the third argument of mmap(2) and mprotect(2).
 const PROT_EXEC: u64 = 4;
 
-/// What programs at the tracepoints of single calls are given: `struct syscall_tp_t` (kernel/trace/trace_syscalls.c).
+/// The context at the tracepoints of single calls: `struct syscall_tp_t` in
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/trace/trace_syscalls.c>.
 #[repr(C)]
 struct Traced {
     common: u64,
     number: u32,
     padding: u32,
-    /// At a call's end, what it returns.
+    /// At the end of a call, its result.
     result: i64,
 }
 
@@ -86,14 +89,14 @@ pub fn calls_end_all(context: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn begin(number: u32) {
-    if !shm::begins_with(number) {
+    if !shm::handles_begin(number) {
         return;
     }
     let call = Call::current();
     if number == number::MUNMAP && is_on(FAMILY_ARENA) {
-        arena::unmapped(&call);
+        arena::report_unmapped(&call);
     }
-    shm::begins(number, &call);
+    shm::begin_call(number, &call);
 }
 
 #[inline(always)]
@@ -103,23 +106,26 @@ fn end(number: u32, result: i64) {
     }
     let call = Call::current();
     match number {
-        number::MMAP if call.third() & PROT_EXEC != 0 => code::mapped(&call),
-        number::MPROTECT | number::PKEY_MPROTECT if call.third() & PROT_EXEC != 0 => code::allowed(call.first()),
+        number::MMAP if call.third() & PROT_EXEC != 0 => code::report_mmap(&call),
+        number::MPROTECT | number::PKEY_MPROTECT if call.third() & PROT_EXEC != 0 => {
+            code::report_mprotect(call.first())
+        }
         _ => {}
     }
-    if number == number::MMAP && is_on(FAMILY_ARENA) && arena::is_one(&call) {
-        birth(record::ARENA_BIRTH, [result as u64, call.second()]);
+    if number == number::MMAP && is_on(FAMILY_ARENA) && arena::is_arena(&call) {
+        send_birth(record::ARENA_BIRTH, [result as u64, call.second()]);
     } else if is_on(FAMILY_SHM)
-        && let Some(key) = shm::ended(number, &call, result as u64)
+        && let Some(key) = shm::end_call(number, &call, result as u64)
     {
-        birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
+        send_birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
     }
 }
 
-/// Sends where a segment was made, or an arena, if it was in a watched process. User space should look at once: a program
-/// that only makes a segment may end in a moment, and its names with it. Not inlined, to keep the caller's frame small.
+/// Sends the stack of a watched process that made a segment or an arena. User space has to look at once, because a
+/// program that only makes a segment may end in a moment, and its names with it. Not inlined, to keep the caller's
+/// frame small.
 #[inline(never)]
-fn birth(kind: u32, detail: [u64; 2]) {
+fn send_birth(kind: u32, detail: [u64; 2]) {
     let Some(process) = watched() else { return };
     let registers = Registers::saved();
     let number = Walk::number(SLOT_TASK);
@@ -129,5 +135,5 @@ fn birth(kind: u32, detail: [u64; 2]) {
     walk.sample.detail = detail;
     walk.start(process, &registers);
     Walk::run(number);
-    ring::send_now(walk.record());
+    ring::send(walk.record(), Route::urgent());
 }

@@ -1,4 +1,4 @@
-//! For tests: what [`crate::cpu`] does, and then the stack itself as it lies in memory.
+//! For tests: a sample as [`crate::cpu`] takes it, followed by copies of the stack memory.
 
 use aya_ebpf::{Global, helpers::generated::bpf_probe_read_user, macros::perf_event, programs::PerfEventContext};
 use pyobs_abi::{
@@ -7,11 +7,15 @@ use pyobs_abi::{
 };
 
 use crate::{
-    common::{registers::Registers, ring, walk::Walk},
+    common::{
+        registers::Registers,
+        ring::{self, Route},
+        walk::Walk,
+    },
     cpu,
 };
 
-/// Pages of a stack that are copied. User space sets it.
+/// The number of pages to copy. User space sets it.
 #[unsafe(no_mangle)]
 static COPY_PAGES: Global<u32> = Global::new(0);
 
@@ -28,8 +32,9 @@ fn copy(walk: &Walk, registers: &Registers) {
             break;
         }
         let address = first.wrapping_add(u64::from(page) * PAGE_SIZE as u64);
-        let sent = ring::send_filled(|record: *mut StackCopy| fill(record, walk, registers, address));
-        // Below the stack pointer there need not be anything.
+        let record = ring::in_place(|record: *mut StackCopy| fill(record, walk, registers, address));
+        let sent = ring::send(record, Route::lazy());
+        // Memory below the stack pointer need not be mapped; above it, an unmapped page is the end of the stack.
         if !sent && address.wrapping_add(PAGE_SIZE as u64) > registers.sp {
             break;
         }

@@ -1,10 +1,7 @@
-//! The family `cpu`: on each tick of a CPU, the stack of the thread that runs there.
+//! The family `cpu`: at each tick of a CPU, the stack of the thread that runs there.
 
 use aya_ebpf::{
-    EbpfContext,
-    bindings::bpf_perf_event_data,
-    helpers::{bpf_get_current_pid_tgid, generated::bpf_get_stack},
-    macros::perf_event,
+    EbpfContext, bindings::bpf_perf_event_data, helpers::generated::bpf_get_stack, macros::perf_event,
     programs::PerfEventContext,
 };
 use pyobs_abi::{
@@ -14,7 +11,7 @@ use pyobs_abi::{
 };
 
 use crate::common::{
-    maps::{PROCESSES, count_loss, tick_weight},
+    maps::{count_loss, pid, process, tick_weight},
     registers::Registers,
     ring,
     walk::{SLOT_INTERRUPT, Walk},
@@ -25,7 +22,7 @@ pub fn cpu_sample(context: PerfEventContext) -> u32 {
     sample(&context, |_, _| ())
 }
 
-/// A thread that is to be walked.
+/// A thread to walk.
 struct Found {
     number: u32,
     walk: &'static mut Walk,
@@ -35,12 +32,11 @@ struct Found {
 
 #[inline(always)]
 fn found(context: &PerfEventContext) -> Option<Found> {
-    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let tgid = pid();
     if tgid == 0 {
         return None; // the idle thread
     }
-    // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
-    let process = unsafe { PROCESSES.get(tgid) }?;
+    let process = process(tgid)?;
     if process.flags & SAMPLED == 0 {
         return None;
     }
@@ -53,7 +49,7 @@ fn found(context: &PerfEventContext) -> Option<Found> {
     Some(Found { number, walk, process, registers })
 }
 
-/// Walks, and calls `then` when the record is out.
+/// Walks the thread and sends its stack, then calls `then`.
 #[inline(always)]
 pub fn sample(context: &PerfEventContext, then: impl Fn(&Walk, &Registers)) -> u32 {
     let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
@@ -67,10 +63,10 @@ pub fn sample(context: &PerfEventContext, then: impl Fn(&Walk, &Registers)) -> u
     0
 }
 
-/// Walks a thread that is in user mode, and sends nothing but what `then` does. A program of precise events may not ask for the
-/// kernel's stack.
+/// Walks a thread in user mode and calls `then`, which sends what it needs. A program for precise events may not ask
+/// for the kernel's stack.
 #[inline(always)]
-pub fn look(context: &PerfEventContext, then: impl Fn(&Walk)) -> u32 {
+pub fn walk_user(context: &PerfEventContext, then: impl Fn(&Walk)) -> u32 {
     let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
     if walk.sample.flags & flags::KERNEL_MODE == 0 {
         walk.start(process, &registers);
@@ -80,7 +76,8 @@ pub fn look(context: &PerfEventContext, then: impl Fn(&Walk)) -> u32 {
     0
 }
 
-/// Where the thread was: the interrupted registers when that was in user mode, else those saved at kernel entry.
+/// Returns the registers of user space: the interrupted ones if the thread was in user mode, else those saved at kernel
+/// entry.
 #[inline(always)]
 fn registers(context: &PerfEventContext, walk: &mut Walk) -> Registers {
     let data: *const bpf_perf_event_data = context.as_ptr().cast();

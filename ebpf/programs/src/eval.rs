@@ -1,12 +1,11 @@
 //! The family `eval`: calls of Python functions, at the places in the interpreter's code where they begin and end.
 //!
-//! These are uprobes: they run in the process that calls, where updating a hash map is safe, and can be preempted, so
-//! that what they keep lies on the stack and what they count is counted atomically.
+//! These are uprobes. They run in the process that calls, where updating a hash map is safe. They can be preempted, so
+//! what they keep is on the stack, and what they count is counted atomically.
 
 use aya_ebpf::{
-    EbpfContext,
     bindings::{BPF_NOEXIST, pt_regs},
-    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_get_attach_cookie},
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::{map, uprobe},
     maps::{Array, HashMap, LruHashMap, Queue},
     programs::ProbeContext,
@@ -19,36 +18,33 @@ use pyobs_abi::{
 use crate::common::{
     checks::{Part, check_anew},
     cpython::{Top, top_frame},
-    maps::{LAYOUTS, PROCESSES},
+    frames::{LOWEST_OBJECT, TAG_BITS},
+    maps::{LAYOUTS, process},
     memory::{atomic_add, user},
     probe,
 };
 
 const FUNCTIONS_MAX: u32 = 16_384;
 const OPEN_MAX: u32 = 32_768;
-/// Low bits that mark a `_PyStackRef` from 3.14 on. Objects are aligned to 16 bytes, so plain pointers have none.
-const TAG_BITS: u64 = 7;
-/// No object lies in the first page.
-const LOWEST_OBJECT: u64 = 4096;
-/// X86_EFLAGS_ZF (arch/x86/include/uapi/asm/processor-flags.h).
+/// `X86_EFLAGS_ZF`: <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/processor-flags.h>
 const ZERO_FLAG: u64 = 1 << 6;
 
-/// Calls by function.
+/// Totals by function.
 #[map]
 static EVAL_CALLS: HashMap<Function, Calls> = HashMap::with_max_entries(FUNCTIONS_MAX, 0);
 
-/// Functions that are new in `EVAL_CALLS`.
+/// Functions that are new in `EVAL_CALLS`, for user space to name.
 #[map]
 static EVAL_NEW: Queue<Function> = Queue::with_max_entries(FUNCTIONS_MAX, 0);
 
-/// Calls under way. The oldest give way: a call whose return is not seen must not stay for ever.
+/// Calls that have not returned. An LRU map, so that a call whose return is not seen is evicted in the end.
 #[map]
 static EVAL_OPEN: LruHashMap<Place, Open> = LruHashMap::with_max_entries(OPEN_MAX, 0);
 
 #[map]
 static EVAL_STATE: Array<u64> = Array::with_max_entries(state::COUNT, 0);
 
-/// A Python function begins, or a generator or coroutine goes on.
+/// A Python function begins, or a generator or coroutine resumes.
 #[uprobe]
 pub fn eval_call_enter(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -82,15 +78,14 @@ impl Hit {
     fn of(context: &ProbeContext) -> Self {
         let both = bpf_get_current_pid_tgid();
         Self {
-            // SAFETY: the helper takes the context of a program that is attached to a perf event.
-            cookie: Cookie(unsafe { bpf_get_attach_cookie(context.as_ptr()) }),
-            registers: context.as_ptr().cast(),
+            cookie: Cookie(probe::cookie(context)),
+            registers: probe::registers(context),
             pid: (both >> 32) as u32,
             tid: both as u32,
         }
     }
 
-    /// Adds its cost up; false when no window is open, or none any more.
+    /// Adds its cost to the window's. False if no window is open, or the budget is spent.
     #[inline(always)]
     fn is_paid(&self) -> bool {
         add(state::HITS, 1);
@@ -102,7 +97,7 @@ impl Hit {
         if limit != 0
             && let Some(closed) = EVAL_STATE.get_ptr_mut(state::CLOSED)
         {
-            // SAFETY: the pointer is to an element of the array; of two that come at once, either time is right.
+            // SAFETY: the pointer is to an element of the array; if two threads come at once, either time is right.
             unsafe {
                 if *closed == 0 {
                     *closed = bpf_ktime_get_ns();
@@ -124,7 +119,7 @@ impl Hit {
         }
     }
 
-    /// The Python frame that begins or ends here; 0 for none.
+    /// Returns the Python frame that begins or ends here, or 0.
     #[inline(always)]
     fn frame(&self, process: &Process, layout: &Layout) -> u64 {
         // SAFETY: as in `counts`.
@@ -160,8 +155,7 @@ impl Hit {
 
 #[inline(always)]
 fn enter(hit: &Hit) -> Option<()> {
-    // SAFETY: the value is read while other CPUs may update it: a torn one is an address that fails its checks.
-    let process = unsafe { PROCESSES.get(hit.pid) }?;
+    let process = process(hit.pid)?;
     if process.flags & PYTHON == 0 {
         return None;
     }
@@ -175,7 +169,7 @@ fn enter(hit: &Hit) -> Option<()> {
         add(state::FRAME_UNREADABLE, 1);
         return None;
     }
-    // Not the walks' buffer: this program can be preempted, so it must not share one of the CPU's.
+    // Not the walker's buffer, which another program on this CPU could use if this one is preempted.
     let mut part = Part::default();
     let Some(check) = check_anew(&mut part, layout, code) else {
         add(state::CODE_UNREADABLE, 1);
@@ -199,7 +193,7 @@ fn enter(hit: &Hit) -> Option<()> {
     EVAL_OPEN.insert(place, open, 0).ok()
 }
 
-/// Counts a call; whether it is to be timed.
+/// Counts a call. Returns whether to time it.
 #[inline(always)]
 fn count(function: &Function) -> Option<bool> {
     if let Some(calls) = EVAL_CALLS.get_ptr_mut(function) {
@@ -208,11 +202,11 @@ fn count(function: &Function) -> Option<bool> {
     }
     let calls = Calls { verdict: verdict::COUNTED, count: 1, timed: 0, total: 0, max: 0 };
     if EVAL_CALLS.insert(function, calls, BPF_NOEXIST.into()).is_ok() {
-        // As large as the map; it could be full only of functions that are in it.
+        // The queue is as large as the map, so it has room for every function of the map.
         let _ = EVAL_NEW.push(function, 0);
         return Some(true);
     }
-    // Another thread was faster, or the map is full.
+    // Another thread has inserted it meanwhile, or the map is full.
     match EVAL_CALLS.get_ptr_mut(function) {
         // SAFETY: as above.
         Some(calls) => Some(unsafe { add_call(calls) }),
@@ -239,8 +233,7 @@ unsafe fn add_call(calls: *mut Calls) -> bool {
 
 #[inline(always)]
 fn exit(hit: &Hit) -> Option<()> {
-    // SAFETY: as in `enter`.
-    let process = unsafe { PROCESSES.get(hit.pid) }?;
+    let process = process(hit.pid)?;
     let layout = LAYOUTS.get(process.layout)?;
     let place = hit.place(hit.frame(process, layout));
     // SAFETY: the value is copied before it is removed.
@@ -252,8 +245,8 @@ fn exit(hit: &Hit) -> Option<()> {
     let calls = EVAL_CALLS.get_ptr_mut(Function { pid: hit.pid, check: open.check, code: open.code })?;
     // SAFETY: the helper has no preconditions.
     let elapsed = unsafe { bpf_ktime_get_ns() }.wrapping_sub(open.started);
-    // SAFETY: the pointer is to an element of the map. Of two calls that end at once, which without a GIL can happen,
-    // the longer may lose its place as the longest.
+    // SAFETY: the pointer is to an element of the map. If two calls end at once, which can happen without a GIL, the
+    // shorter may overwrite the longer as the longest.
     unsafe {
         atomic_add(&raw mut (*calls).timed, 1);
         atomic_add(&raw mut (*calls).total, elapsed);

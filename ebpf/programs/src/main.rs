@@ -1,7 +1,6 @@
-//! The BPF programs of pyobs: one file per probe family.
+//! The BPF programs of pyobs: one file for each probe family, and `common` for what they share.
 //!
-//! They are small, bounded and dumb: they copy facts and walk frames. Names, lines, joins and judgement are user
-//! space's.
+//! They copy facts and walk frames, within fixed bounds. Names, lines, joins and findings are user space's work.
 #![no_std]
 #![no_main]
 // Atomic additions: `core::sync` has none for a target without compare-and-swap.
@@ -24,7 +23,7 @@ mod ucx;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier rejects a program in which this is reachable.
+    // The verifier rejects a program that can reach this.
     loop {}
 }
 

@@ -1,22 +1,25 @@
-//! The family `nrt`: MemInfos of Numba's runtime, at the ends of the functions that make them and at the beginning of the one
-//! that frees them.
+//! The family `nrt`: MemInfos of Numba's runtime, at the ends of the functions that make them and at the beginning of
+//! the one that frees them. Layout: <https://github.com/numba/numba/blob/0.60.0/numba/core/runtime/nrt.cpp>.
 
-use aya_ebpf::{EbpfContext, bindings::pt_regs, macros::uprobe, programs::ProbeContext};
+use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{
     nrt::{DATA, Death, extent},
     record,
 };
 
-use crate::common::{maps::watched, memory::user, probe, ring};
+use crate::common::{
+    maps::watched,
+    memory::user,
+    probe,
+    ring::{self, Route},
+};
 
-/// A function that makes a MemInfo is going to return it.
+/// A function returns a new MemInfo.
 #[uprobe]
 pub fn nrt_birth(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     let Some(process) = watched() else { return 0 };
-    let registers: *const pt_regs = context.as_ptr().cast();
-    // SAFETY: the context of a uprobe's program is a pt_regs; the verifier checks each access.
-    let address = unsafe { (*registers).rax };
+    let address = probe::result(&context);
     if address == 0 {
         return 0;
     }
@@ -26,18 +29,14 @@ pub fn nrt_birth(context: ProbeContext) -> u32 {
     0
 }
 
-/// A MemInfo, the function's argument, is going to be freed.
+/// A MemInfo, the first argument, is about to be freed.
 #[uprobe]
 pub fn nrt_death(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     if watched().is_none() {
         return 0;
     }
-    let registers: *const pt_regs = context.as_ptr().cast();
-    // SAFETY: as in `birth`.
-    let address = unsafe { (*registers).rdi };
-    let death = Death { header: ring::header(record::NRT_DEATH), address };
-    // SAFETY: plain integers without padding (pyobs-abi asserts it).
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const death).cast(), size_of::<Death>()) });
+    let [address, ..] = probe::arguments(&context);
+    ring::send(&Death { header: ring::header(record::NRT_DEATH), address }, Route::lazy());
     0
 }

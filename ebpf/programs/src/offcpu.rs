@@ -1,9 +1,9 @@
 //! The families `offcpu` and `gil`: where threads sleep, for how long, and who wakes them.
 //!
-//! Every sleep is counted and timed: a thread's sleeps are summed up by what its registers tell of them ([`Slot`]), which
-//! needs no read of its memory, so that totals are exact whatever the budget is. Stacks cost much more, and have to be taken
-//! when a sleep begins, before its length is known. So sleeps whose stack is taken are drawn by lot, with a chance that is
-//! sent along (`sleeper.rs`): user space splits the sums over the stacks without bias.
+//! Every sleep is counted and timed. A thread's sleeps are summed up by what its registers say about them ([`Slot`]),
+//! which needs no read of its memory, so totals are exact whatever the budget is. Stacks cost much more, and have to be
+//! taken when a sleep begins, before its length is known. So the sleeps whose stack is taken are drawn at random, and
+//! the record has the probability (`sleeper.rs`). With it, user space splits the sums over the stacks without bias.
 //!
 //! [`Slot`]: pyobs_abi::offcpu::Slot
 
@@ -29,7 +29,7 @@ use pyobs_abi::{
 use crate::common::{
     cpython::{Top, current_state, frames_of},
     gil,
-    maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, PROCESSES, control, count_loss},
+    maps::{INTERRUPT_END, INTERRUPT_START, LAYOUTS, control, count_loss, pid, process},
     memory::user,
     messages,
     registers::Registers,
@@ -41,22 +41,24 @@ use sleeper::{awake, claim, find, is_drawn, key, make, sleeper, slot, tick};
 
 /// futex(2).
 const FUTEX: u32 = 202;
-/// Frames of who wakes a thread that are looked at: a timer's interrupt has some ten above it.
+/// Bounds the kernel frames in which an interrupt's entry is looked for: a timer's interrupt has about ten above it.
+/// Beyond that, the current thread counts as the waker.
 const WAKING_FRAMES: usize = 32;
-/// Kernel frames that are our own doing: the program, and what runs it.
+/// Kernel frames of the program itself and of what runs it, which are left out.
 const OWN_FRAMES: u64 = 2;
-/// `TASK_DEAD` of `__state` (include/linux/sched.h).
+/// `TASK_DEAD` of `__state`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/sched.h>
 const DEAD: u32 = 0x80;
-/// A sleeper that has not come back for this long, in nanoseconds, has ended without being seen.
+/// After this many nanoseconds, a sleeper has ended without being seen, and the loss of its element is not counted.
 const STALE: u64 = 3_600_000_000_000;
-/// For this many ticks it is not looked up again that a thread is watched, or that it is not.
+/// The result of a lookup in the table of processes is valid for this many jiffies: that a thread is watched, or that
+/// it is not.
 const WATCHED_TICKS: u64 = 256;
 const UNWATCHED_TICKS: u64 = 8;
-/// The first sleeps on futexes that may be a GIL's, and how many of the later ones are looked at: one in this many. A thread may
-/// have no thread state yet, or another one later.
+/// The GIL is looked for in this many first sleeps on unknown futexes, and then in one of this many. A thread may have
+/// no thread state yet, or get another one later.
 const TRIES: u32 = 64;
 
-/// The stack of who wakes a thread.
+/// Scratch space for the stack of the thread that wakes another.
 #[map]
 static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries(1, 0);
 
@@ -71,7 +73,7 @@ pub fn offcpu_switch(context: BtfTracePointContext) -> i32 {
     0
 }
 
-/// The thread that the CPU turns to was asleep until now. Returns the time if it had to be read, else 0.
+/// The thread that the CPU switches to has woken. Returns the time if it had to be read, else 0.
 #[inline(always)]
 fn wakes(context: &BtfTracePointContext) -> u64 {
     let tid = TypedTask::argument(context, 2).pid();
@@ -85,8 +87,8 @@ fn wakes(context: &BtfTracePointContext) -> u64 {
     now
 }
 
-/// The thread that the CPU turns away from goes to sleep. Every sleep of the machine comes here: what is not watched leaves as
-/// soon as possible.
+/// The thread that the CPU switches from goes to sleep. Every sleep of the machine comes here, so those of unwatched
+/// threads leave as soon as possible.
 #[inline(always)]
 fn sleeps(context: &BtfTracePointContext, now: u64) {
     let task = TypedTask::argument(context, 1);
@@ -105,7 +107,8 @@ fn sleeps(context: &BtfTracePointContext, now: u64) {
     // SAFETY: the helper has no preconditions.
     let now = if now == 0 { unsafe { bpf_ktime_get_ns() } } else { now };
     if sleeper.since != 0 && sleeper.woken != 0 {
-        // Some switches are not seen, one in a thousand here: this thread has slept and run since. It was woken in this tick.
+        // About one switch in a thousand is not seen: this thread has slept and run since. Its wake-up was in this
+        // jiffy.
         let ago = tick().saturating_sub(sleeper.woken).wrapping_mul(control(control::TICK));
         awake(sleeper, now.saturating_sub(ago).max(sleeper.since));
     }
@@ -129,7 +132,7 @@ fn sleeps(context: &BtfTracePointContext, now: u64) {
         sleeper.since = 0;
         return;
     }
-    // A thread may be made to wait for the GIL anywhere, so where it is tells nothing.
+    // A thread can be made to wait for the GIL anywhere, so where it is means nothing.
     let key = if is_gil { key(detail, 0, 0) } else { key(detail, registers.argument, registers.sp) };
     let number = match find(sleeper, key) {
         Some(number) => number,
@@ -145,7 +148,7 @@ fn sleeps(context: &BtfTracePointContext, now: u64) {
     }
 }
 
-/// Whether the sleeps of a thread are wanted. Gives it its element if so.
+/// Whether the sleeps of a thread are wanted. If so, the thread gets its element.
 #[inline(always)]
 fn is_watched(sleeper: &mut Sleeper, pid: u32, tid: u32) -> bool {
     let tick = tick();
@@ -153,11 +156,10 @@ fn is_watched(sleeper: &mut Sleeper, pid: u32, tid: u32) -> bool {
     if is_own && tick < sleeper.checked_until {
         return sleeper.is_watched != 0;
     }
-    // SAFETY: the value is read while others may update it; a flag is never torn.
-    let is_watched = unsafe { PROCESSES.get(pid) }.is_some_and(|process| process.flags & SAMPLED != 0);
+    let is_watched = process(pid).is_some_and(|process| process.flags & SAMPLED != 0);
     if !is_own {
         if !is_watched && sleeper.is_watched != 0 {
-            // It may belong to a thread that is watched.
+            // The element may belong to a watched thread.
             return false;
         }
         if sleeper.since != 0 {
@@ -186,8 +188,7 @@ fn waits_for_gil(sleeper: &Sleeper, registers: &Registers) -> bool {
 /// Looks for the GIL that the current thread would wait for.
 #[inline(always)]
 fn learn_gil(sleeper: &mut Sleeper, pid: u32) {
-    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
+    let Some(process) = process(pid) else { return };
     if process.flags & PYTHON == 0 {
         return;
     }
@@ -196,7 +197,7 @@ fn learn_gil(sleeper: &mut Sleeper, pid: u32) {
         return;
     }
     let mut gil = process.gil;
-    // A thread that C code has made waits for the GIL before it has its first frame.
+    // A thread that C code created waits for the GIL before it has its first frame.
     if gil == 0
         && let Some(state) = current_state(process, layout, 0)
         && state != 0
@@ -209,12 +210,10 @@ fn learn_gil(sleeper: &mut Sleeper, pid: u32) {
     }
 }
 
-/// Sends the stack of the current thread, and of who holds the GIL if it waits for that.
+/// Sends the stack of the current thread, and that of the GIL's holder if it waits for the GIL.
 #[inline(always)]
 fn take_stack(context: &BtfTracePointContext, gil: u64, detail: u64, born: u64, now: u64, registers: &Registers) {
-    let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
-    let Some(process) = (unsafe { PROCESSES.get(pid) }) else { return };
+    let Some(process) = process(pid()) else { return };
     let is_gil = detail & detail::GIL != 0;
     let holder = if is_gil { holder(process, gil) } else { None };
     let number = Walk::number(SLOT_TASK);
@@ -240,20 +239,21 @@ fn take_stack(context: &BtfTracePointContext, gil: u64, detail: u64, born: u64, 
     }
 }
 
-/// The thread state that holds this GIL.
+/// Returns the thread state that holds this GIL.
 #[inline(always)]
 fn holder(process: &Process, gil: u64) -> Option<u64> {
     gil::holder_at(LAYOUTS.get(process.layout)?, gil)
 }
 
-/// What the GIL's holder runs while the current thread waits, whose stack was taken at that time: its frames are in the same
-/// memory. It goes on meanwhile, so that a frame may be gone while it is looked at; then the walk ends there.
+/// Sends what the GIL's holder runs while the current thread waits, whose stack was taken at the time `stack`. The
+/// holder's frames are in the same memory. It runs on meanwhile, so a frame can be gone while it is read, and then the
+/// walk ends there.
 #[inline(always)]
 fn hold(process: &Process, state: u64, stack: u64, number: u32) {
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
     let Top::Frame { frame, .. } = frames_of(layout, state) else { return };
     let mut header = ring::header(record::GIL_HOLDER);
-    // The waiter's own tid tells whose holder it is.
+    // The waiter's tid tells whose wait this belongs to.
     let waiter = header.tid;
     (header.time, header.tid) = (stack, holder_tid(process, layout.thread_native, layout.thread_id, state));
     let Some(walk) = Walk::begin(number, SLOT_TASK) else { return };
@@ -264,8 +264,8 @@ fn hold(process: &Process, state: u64, stack: u64, number: u32) {
     walk.send();
 }
 
-/// The kernel's thread id of a thread state: CPython keeps it from 3.11 on, and before pthread_self(), which on glibc is
-/// the address of the thread's descriptor.
+/// Returns the kernel's thread id of a thread state. CPython keeps it from 3.11 on. Before, it keeps pthread_self(),
+/// which on glibc is the address of the thread's descriptor.
 #[inline(always)]
 fn holder_tid(process: &Process, native: u32, thread_id: u32, state: u64) -> u32 {
     if native != NONE {
@@ -278,12 +278,12 @@ fn holder_tid(process: &Process, native: u32, thread_id: u32, state: u64) -> u32
     user(pthread.wrapping_add(process.pthread_tid.into())).unwrap_or(0)
 }
 
-/// `sched_waking(struct task_struct *p)`, in the context of who wakes it.
+/// `sched_waking(struct task_struct *p)`, in the context of the waker.
 #[btf_tracepoint(function = "sched_waking")]
 pub fn offcpu_waking(context: BtfTracePointContext) -> i32 {
     let tid = TypedTask::argument(&context, 0).pid();
     let Some(sleeper) = sleeper(tid) else { return 0 };
-    // Of no one while both families are off.
+    // No thread is asleep here while both families are off.
     if sleeper.tid != tid || sleeper.since == 0 {
         return 0;
     }
@@ -300,14 +300,15 @@ pub fn offcpu_waking(context: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Whether the current thread is not who acts but was interrupted by who does. True where that cannot be told.
+/// Whether the current thread is not the waker but was interrupted by it. True if that is unknown.
 ///
-/// What interrupts a thread's own code stays on the stack of its system calls; what interrupts the kernel has a stack of its
-/// own (arch/x86/include/asm/irq_stack.h), but so has what a system call leaves to softirqs, as a message to the same
-/// machine: there the frames tell, which take microseconds.
+/// What interrupts a thread's own code runs on the thread's kernel stack, like its system calls. What interrupts the
+/// kernel has a stack of its own (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/asm/irq_stack.h>), but
+/// so have the softirqs that a system call leaves behind, as for a message to the same machine. There only the frames
+/// tell, which takes microseconds.
 #[inline(always)]
 fn in_interrupt(context: &BtfTracePointContext) -> bool {
-    // The context are the tracepoint's arguments, on the stack of who hits it.
+    // The context is the tracepoint's arguments, on the stack of the thread that hits it.
     if Registers::is_own_stack(context.as_ptr() as u64) {
         return Registers::saved().call == NO_CALL;
     }

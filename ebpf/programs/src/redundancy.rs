@@ -6,29 +6,30 @@ use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_perf_event_data},
+    bindings::bpf_perf_event_data,
     helpers::{
         bpf_get_current_pid_tgid, bpf_ktime_get_ns,
         generated::{bpf_get_prandom_u32, bpf_probe_read_user},
     },
     macros::{map, perf_event},
-    maps::{HashMap, PerCpuArray, RingBuf},
+    maps::{HashMap, RingBuf},
     programs::PerfEventContext,
 };
 use pyobs_abi::{
     control,
     process::{Layout, Process},
     record::{self, Loss},
-    redundancy::{NATIVE, PASSED_OVER, Registers, STACK, Trap, Watch, WatchKey},
+    redundancy::{NATIVE, NOT_DECODED, Registers, STACK, Trap, Watch, WatchKey},
     stack::{flags, loop_count},
 };
 
 use crate::{
     common::{
+        call_site::call_site,
         cpython::{Top, innermost, instruction, top_frame},
-        maps::{LAYOUTS, PROCESSES, control, count_loss},
-        memory::user,
-        registers, ring,
+        maps::{LAYOUTS, control, pid, process},
+        registers,
+        ring::{self, Route, Wake},
         task::thread_pointer,
         walk::{SLOT_TASK, Walk},
     },
@@ -39,25 +40,18 @@ use crate::{
 #[map]
 static REDUNDANCY_RING: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
-/// The watchpoints that are set, which user space writes before it sets them.
+/// The watchpoints that are set. User space writes an entry before it sets the watchpoint.
 #[map]
 static REDUNDANCY_WATCHES: HashMap<WatchKey, Watch> = HashMap::with_max_entries(4096, 0);
 
-/// The words of a frame that are looked at: from its beginning, or for frames whose variables lie far behind from its
-/// instruction on.
-const FRAME_WORDS: usize = 32;
-const LONG_WORDS: usize = 56;
-
-#[map]
-static REDUNDANCY_FRAME: PerCpuArray<[u64; LONG_WORDS]> = PerCpuArray::with_max_entries(1, 0);
-
-/// What `cpu_sample` does, and then the registers.
+/// Does what `cpu_sample` does, then sends the registers.
 #[perf_event]
 pub fn redundancy_sample(context: PerfEventContext) -> u32 {
     cpu::sample(&context, |walk, _| send_registers(&context, walk, 0))
 }
 
-/// A sample of the processor's, of an access. Of instructions without one (AMD's) there is no address.
+/// A sample that the processor took of a memory access. AMD's processors also sample other instructions, which have no
+/// address.
 #[perf_event]
 pub fn redundancy_access(context: PerfEventContext) -> u32 {
     let data: *const bpf_perf_event_data = context.as_ptr().cast();
@@ -66,7 +60,7 @@ pub fn redundancy_access(context: PerfEventContext) -> u32 {
     if address == 0 {
         return 0;
     }
-    cpu::look(&context, |walk| send_registers(&context, walk, address))
+    cpu::walk_user(&context, |walk| send_registers(&context, walk, address))
 }
 
 #[inline(always)]
@@ -79,11 +73,27 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
     if loop_count(walk.words[0]).is_some() {
         return;
     }
-    let Some(mut entry) = REDUNDANCY_RING.reserve::<Registers>(0) else { return count_loss(Loss::RingFull) };
-    // SAFETY: the record is ours until it is sent, and all of it that is read is written; the context of a perf event program is
-    // a bpf_perf_event_data, of which the verifier checks each access.
+    let is_skipped = is_skipped();
+    let record = ring::in_place(|record: *mut Registers| {
+        fill_registers(record, context, walk, address, is_skipped);
+        true
+    });
+    ring::send(record, route(if is_skipped { Wake::Never } else { Wake::Now }));
+}
+
+/// The route of this family's records. Traps and registers have a ring of their own, so that the thread that sets
+/// watchpoints does not wait behind other records.
+#[inline(always)]
+fn route(wake: Wake) -> Route {
+    Route { ring: &REDUNDANCY_RING, wake, full: Loss::RingFull }
+}
+
+#[inline(always)]
+fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Walk, address: u64, is_skipped: bool) {
+    let sample = &walk.sample;
+    // SAFETY: the record is ours until it is sent, and everything in it that user space reads is written; the context
+    // of a perf event program is a bpf_perf_event_data, and the verifier checks each access.
     unsafe {
-        let record = entry.as_mut_ptr();
         let regs = &raw const (*context.as_ptr().cast::<bpf_perf_event_data>()).regs;
         (*record).header = sample.header;
         (*record).header.kind = record::REDUNDANCY_REGISTERS;
@@ -114,9 +124,9 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
         for index in 0..NATIVE {
             (*record).native[index] = walk.words[index];
         }
-        if is_passed_over() {
-            (*record).words = PASSED_OVER;
-            return entry.submit(BPF_RB_NO_WAKEUP.into());
+        if is_skipped {
+            (*record).words = NOT_DECODED;
+            return;
         }
         let (stack, bytes) = ((&raw mut (*record).stack).cast::<c_void>(), (STACK * 8) as u32);
         let sp = (*record).general[4] as *const c_void;
@@ -126,27 +136,29 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
         ((*record).code, (*record).detail) = (innermost.address, innermost.detail);
         prints::operands(record);
     }
-    entry.submit(BPF_RB_FORCE_WAKEUP.into());
 }
 
-/// At random, for what is watched may come and go with the samples.
+/// Whether this sample goes without stack and operands. Chosen at random, because a fixed stride could beat with the
+/// program.
 #[inline(always)]
-fn is_passed_over() -> bool {
-    let every = control(control::LOOK_EVERY);
+fn is_skipped() -> bool {
+    let every = control(control::DECODE_EVERY);
     // SAFETY: the helper has no preconditions.
     every > 1 && u64::from(unsafe { bpf_get_prandom_u32() }) % every != 0
 }
 
-/// A watchpoint was hit. It comes between two instructions of user space, with interrupts off: nobody else walks in this
-/// slot meanwhile. Not by `#[perf_event]`, which returns 0 whatever the function does.
+/// A watchpoint was hit. This runs between two instructions of user space with interrupts off, so no one else walks in
+/// this slot meanwhile.
+///
+/// Not declared by `#[perf_event]`, which returns 0 whatever the function does.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "perf_event")]
 pub extern "C" fn redundancy_trap(context: *mut c_void) -> u32 {
     u32::from(trap(&PerfEventContext::new(context.cast())).is_none())
 }
 
-/// `None` when it was the last that this watchpoint is to see, or nobody knows it: 1 has the kernel take it off, before the
-/// thread goes on.
+/// `None` if this was the watchpoint's last trap, or the watchpoint is unknown. The program then returns 1, and the
+/// kernel removes the watchpoint before the thread goes on.
 #[inline(always)]
 fn trap(context: &PerfEventContext) -> Option<()> {
     let both = bpf_get_current_pid_tgid();
@@ -161,15 +173,14 @@ fn trap(context: &PerfEventContext) -> Option<()> {
     };
     let key = WatchKey { tid: both as u32, padding: 0, address };
     let watch = REDUNDANCY_WATCHES.get_ptr_mut(key)?;
-    // SAFETY: only the thread that is watched, which is here, writes it while it is set.
+    // SAFETY: while the watchpoint is set, only the watched thread, which is this one, writes it.
     let watch = unsafe { &mut *watch };
     if watch.is_over() {
         return None;
     }
-    // SAFETY: a torn value is an address that fails its checks.
-    let process = unsafe { PROCESSES.get((both >> 32) as u32) };
+    let process = process((both >> 32) as u32);
     let Some((process, layout)) = process.and_then(|process| Some((process, LAYOUTS.get(process.layout)?))) else {
-        // The event ends with this trap: user space has to see it.
+        // The event ends with this trap, and user space has to see that.
         watch.calls = watch.calls_max;
         return None;
     };
@@ -182,31 +193,27 @@ fn trap(context: &PerfEventContext) -> Option<()> {
         stack(process, &here, watch);
     }
     let is_last = watch.is_over();
-    let rest = (!is_last).then_some(());
-    let Some(mut entry) = REDUNDANCY_RING.reserve::<Trap>(0) else {
-        count_loss(Loss::RingFull);
-        return rest;
-    };
-    // SAFETY: the record is ours until it is sent, and all of it is written.
-    unsafe {
-        let trap = entry.as_mut_ptr();
-        (*trap).header = ring::header(record::REDUNDANCY_TRAP);
-        ((*trap).id, (*trap).ip) = (watch.id, here.ip);
-        ((*trap).value, (*trap).class, (*trap).call) = (seen.value, seen.class, watch.call);
-        ((*trap).number, (*trap).stack) = (watch.traps, watch.stack);
-        ((*trap).last, (*trap).read) = (u32::from(is_last), u32::from(seen.read));
-    }
-    let wake = if is_last { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
-    entry.submit(wake.into());
-    rest
+    let record = ring::in_place(|trap: *mut Trap| {
+        // SAFETY: the record is ours until it is sent, and all of it is written.
+        unsafe {
+            (*trap).header = ring::header(record::REDUNDANCY_TRAP);
+            ((*trap).id, (*trap).ip) = (watch.id, here.ip);
+            ((*trap).value, (*trap).class, (*trap).call) = (seen.value, seen.class, watch.call);
+            ((*trap).number, (*trap).stack) = (watch.traps, watch.stack);
+            ((*trap).last, (*trap).read) = (u32::from(is_last), u32::from(seen.read));
+        }
+        true
+    });
+    ring::send(record, route(if is_last { Wake::Now } else { Wake::Never }));
+    (!is_last).then_some(())
 }
 
-/// What a trap came upon.
+/// What a trap found.
 struct Seen {
     value: u64,
     class: u64,
     read: bool,
-    /// It is the first of its call, whose stack is taken.
+    /// This is the first trap of its call, whose stack is taken.
     is_new: bool,
 }
 
@@ -220,14 +227,14 @@ fn memory(process: &Process, layout: &Layout, watch: &mut Watch) -> Option<Seen>
     }
     // SAFETY: the value holds eight bytes; the helper checks the source.
     let read = unsafe { bpf_probe_read_user((&raw mut value).cast(), length, watch.read_address as *const c_void) };
-    let call = call_here(process, layout);
+    let call = call_site(process, layout);
     let is_new = call != watch.call || watch.calls == 0;
     watch.call = call;
     Some(Seen { value, class: 0, read: read == 0, is_new })
 }
 
-/// The interpreter has put a value where the result of an instruction goes: its result, if it is at that instruction. Of what
-/// else comes there only the last is told, for user space to know that it is over.
+/// The interpreter wrote to the place of an instruction's result. If the thread is at that instruction, the value is
+/// its result. Of other writes only the last is reported, so that user space knows that it is over.
 #[inline(always)]
 fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
     let at = match top_frame(process, layout, 0) {
@@ -235,9 +242,8 @@ fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
         _ => 0,
     };
     if at == watch.instruction {
-        let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
         // SAFETY: the helper has no preconditions.
-        let operand = prints::operand(pid, watch.read_address, unsafe { bpf_ktime_get_ns() });
+        let operand = prints::operand(pid(), watch.read_address, unsafe { bpf_ktime_get_ns() });
         if operand.object != 0 {
             return Some(Seen { value: operand.print, class: operand.class, read: true, is_new: true });
         }
@@ -254,45 +260,4 @@ fn stack(process: &Process, here: &registers::Registers, watch: &Watch) {
     walk.start(process, here);
     Walk::run(number);
     walk.send();
-}
-
-/// Names the native call that the thread is in: no bytecode can have run in between where it is the same. Words of
-/// variables are not looked into, only compared.
-#[inline(always)]
-fn call_here(process: &Process, layout: &Layout) -> u64 {
-    let Top::Frame { frame: top, .. } = top_frame(process, layout, 0) else { return 1 };
-    let frame = innermost(layout, top);
-    let own = words_of(layout, frame, 1);
-    let previous: u64 = user(frame.wrapping_add(layout.frame_previous.into())).unwrap_or(0);
-    if previous == 0 { own } else { words_of(layout, previous, own) }
-}
-
-#[inline(always)]
-fn words_of(layout: &Layout, frame: u64, sum: u64) -> u64 {
-    let is_long = layout.lasti_unit != 0;
-    let start = if is_long { frame.wrapping_add(u64::from(layout.frame_instruction) & !7) } else { frame };
-    let count = if is_long { LONG_WORDS } else { FRAME_WORDS };
-    let Some(words) = REDUNDANCY_FRAME.get_ptr_mut(0) else { return sum };
-    // SAFETY: the pointer is into this CPU's slot, which only this program uses, and it is not entered twice; the helper
-    // checks the source.
-    unsafe {
-        let bytes = black_box((count * 8) as u32);
-        if bytes > (LONG_WORDS * 8) as u32 || bpf_probe_read_user(words.cast(), bytes, start as *const c_void) != 0 {
-            return mix(sum, frame);
-        }
-        let mut sum = mix(sum, frame);
-        for index in 0..LONG_WORDS {
-            if index >= count {
-                break;
-            }
-            sum = mix(sum, (*words)[index]);
-        }
-        sum
-    }
-}
-
-#[inline(always)]
-fn mix(sum: u64, word: u64) -> u64 {
-    // 2^64 by the golden ratio, as multiplicative hashing has it.
-    (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

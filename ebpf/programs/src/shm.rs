@@ -1,13 +1,13 @@
-//! The family `shm`: who makes, holds, passes on and lets go of memory that processes share.
+//! The family `shm`: which process makes, holds, passes on and releases memory that processes share.
 //!
-//! The calls of all processes come by here ([`crate::calls`]). What a watched process makes or maps is a segment from then on, and
-//! whoever gets hold of a segment is followed, whatever it runs. What takes something away is noticed when the call
-//! begins, what gives something when it has ended: so a descriptor or an address that another thread gets at once is
-//! told in the right order.
+//! The calls of all processes come here ([`crate::calls`]). What a watched process makes or maps becomes a segment, and
+//! every process that gets hold of a segment is followed, whatever it runs. A call that takes something away is handled
+//! when it begins, a call that adds something when it has ended. So if another thread gets the same descriptor or
+//! address at once, the records are in the right order.
 
 mod descriptors;
 mod iterate;
-mod lives;
+mod lifecycle;
 mod mappings;
 
 use aya_ebpf::{macros::map, maps::HashMap};
@@ -21,14 +21,15 @@ use crate::common::{
     files::{File, Inode},
     maps::{pid, put},
     memory::user,
-    messages, ring,
+    messages,
+    ring::{self, Route},
     system_call::Call,
 };
 
-/// Where shm_open has its files.
+/// The folder of shm_open's files.
 const FOLDER: &[u8; 9] = b"/dev/shm/";
 
-/// Of fcntl(2) and ioctl(2).
+/// Commands of fcntl(2) and ioctl(2).
 const F_DUPFD: u64 = 0;
 const F_SETFD: u64 = 2;
 const F_DUPFD_CLOEXEC: u64 = 1030;
@@ -41,25 +42,25 @@ static SHM_SEGMENTS: HashMap<Key, Known> = HashMap::with_max_entries(32_768, 0);
 #[map]
 static SHM_HOLDERS: HashMap<u32, Hull> = HashMap::with_max_entries(16_384, 0);
 
-/// Whether such a call is one at whose beginning there is something to look at.
+/// Whether [`begin_call`] has something to do for this system call.
 #[inline(always)]
-pub fn begins_with(number: u32) -> bool {
+pub fn handles_begin(number: u32) -> bool {
     matches!(
         number,
         number::CLOSE | number::CLOSE_RANGE | number::DUP2 | number::DUP3 | number::MUNMAP | number::SENDMSG
     )
 }
 
-/// Such a call begins.
+/// Handles a call that begins.
 #[inline(always)]
-pub fn begins(number: u32, call: &Call) {
-    // Nobody holds anything while the family is off.
+pub fn begin_call(number: u32, call: &Call) {
+    // No process holds anything while the family is off.
     if hull().is_none() {
         return;
     }
     let (first, second) = (call.first(), call.second());
     match number {
-        number::CLOSE => descriptors::tell(what::CLOSED, first as u32),
+        number::CLOSE => descriptors::report(what::CLOSED, first as u32),
         number::CLOSE_RANGE => descriptors::close_range(first, second, call.third()),
         number::DUP2 | number::DUP3 => descriptors::replace(first as u32, second as u32),
         number::MUNMAP => mappings::unmapped(first, second),
@@ -67,9 +68,9 @@ pub fn begins(number: u32, call: &Call) {
     }
 }
 
-/// A call has ended well. Returns the segment that was made by it.
+/// Handles a call that succeeded. Returns the segment that it made.
 #[inline(always)]
-pub fn ended(number: u32, call: &Call, result: u64) -> Option<Key> {
+pub fn end_call(number: u32, call: &Call, result: u64) -> Option<Key> {
     match number {
         number::OPEN | number::CREAT => descriptors::opened(result as u32, call.first()),
         number::OPENAT | number::OPENAT2 => descriptors::opened(result as u32, call.second()),
@@ -86,34 +87,34 @@ pub fn ended(number: u32, call: &Call, result: u64) -> Option<Key> {
 fn others(call: &Call, number: u32, result: u64) {
     let (first, second) = (call.first(), call.second());
     match number {
-        number::DUP | number::DUP2 | number::DUP3 => descriptors::tell(what::OPENED, result as u32),
+        number::DUP | number::DUP2 | number::DUP3 => descriptors::report(what::OPENED, result as u32),
         number::FCNTL if second == F_DUPFD || second == F_DUPFD_CLOEXEC => {
-            descriptors::tell(what::OPENED, result as u32);
+            descriptors::report(what::OPENED, result as u32);
         }
-        number::FCNTL if second == F_SETFD => descriptors::tell(what::MARKED, first as u32),
-        number::IOCTL if second == FIOCLEX || second == FIONCLEX => descriptors::tell(what::MARKED, first as u32),
-        number::FTRUNCATE | number::FALLOCATE => descriptors::tell(what::RESIZED, first as u32),
+        number::FCNTL if second == F_SETFD => descriptors::report(what::MARKED, first as u32),
+        number::IOCTL if second == FIOCLEX || second == FIONCLEX => descriptors::report(what::MARKED, first as u32),
+        number::FTRUNCATE | number::FALLOCATE => descriptors::report(what::RESIZED, first as u32),
         number::RECVMSG => descriptors::message(what::RECEIVED, second),
         number::PIDFD_GETFD => descriptors::taken(result as u32, first),
         number::MREMAP => mappings::moved(first, second, call.third(), result),
-        number::UNLINK => unlinked(first),
-        number::UNLINKAT => unlinked(second),
+        number::UNLINK => report_unlink(first),
+        number::UNLINKAT => report_unlink(second),
         _ => {}
     }
 }
 
-/// Whether a string of the current process begins with the folder of shared memory.
+/// Whether a path in the current process begins with the folder of shared memory.
 #[inline(always)]
 fn is_in_folder(path: u64) -> bool {
     user::<[u8; 9]>(path).is_some_and(|start| start == *FOLDER)
 }
 
 #[inline(never)]
-fn unlinked(path: u64) {
+fn report_unlink(path: u64) {
     if hull().is_none() && !is_in_folder(path) {
         return;
     }
-    ring::send_filled(|record: *mut Unlink| {
+    let record = ring::in_place(|record: *mut Unlink| {
         // SAFETY: the record is ours until it is sent; the helper ends the string inside of it.
         unsafe {
             (*record).header = ring::header(record::SHM_UNLINK);
@@ -121,28 +122,29 @@ fn unlinked(path: u64) {
             aya_ebpf::helpers::generated::bpf_probe_read_user_str(name, NAME_MAX as u32, path as *const _) > 0
         }
     });
+    ring::send(record, Route::lazy());
 }
 
-/// Of the current process, if it holds or held a segment.
+/// Returns the hull of the current process, if it holds or held a segment.
 #[inline(always)]
 fn hull() -> Option<Hull> {
     // SAFETY: the value is copied; only threads of this process and user space write it.
     unsafe { SHM_HOLDERS.get(pid()) }.copied()
 }
 
-/// Notes that the current process holds something.
+/// Notes that the current process holds a segment.
 #[inline(always)]
 fn hold(hull: Hull) {
     put(&SHM_HOLDERS, &pid(), &hull, Loss::SegmentTable);
 }
 
-/// What is known of the inode, if it is a segment.
+/// Returns the facts of the inode, if it is a segment.
 #[inline(always)]
 fn facts(inode: Inode) -> Option<Facts> {
     let key = inode.key()?;
     let known = SHM_SEGMENTS.get_ptr_mut(key)?;
     let facts = inode.facts(key);
-    // SAFETY: the pointer is to an element of the map; two that come at once write the same.
+    // SAFETY: the pointer is to an element of the map; two threads that come at once write the same.
     unsafe {
         if (*known).found != 0 {
             *known = Known { generation: facts.generation, found: 0 };
@@ -153,13 +155,13 @@ fn facts(inode: Inode) -> Option<Facts> {
 
 /// Begins a segment. Not inlined, to keep the caller's frame small.
 #[inline(never)]
-fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
+fn begin_segment(file: File, inode: Inode, flags: u32) -> Option<Facts> {
     let key = inode.key()?;
     let facts = inode.facts(key);
     if !put(&SHM_SEGMENTS, &key, &Known { generation: facts.generation, found: 0 }, Loss::SegmentTable) {
         return None;
     }
-    ring::send_filled(|record: *mut Segment| {
+    let record = ring::in_place(|record: *mut Segment| {
         // SAFETY: the record is ours until it is sent; the helper ends the string inside of it.
         unsafe {
             (*record).header = ring::header(record::SHM_SEGMENT);
@@ -174,17 +176,18 @@ fn begin(file: File, inode: Inode, flags: u32) -> Option<Facts> {
             true
         }
     });
+    ring::send(record, Route::lazy());
     if messages::are_on() {
         messages::segment(pid(), key.dev, key.ino);
     }
     Some(facts)
 }
 
-/// Sends a change of a segment; `fill` sets the fields that this kind of change has. The record is built in the ring, and not
-/// inlined: a program and its subprograms share 512 bytes of stack.
+/// Sends a change of a segment. `fill` sets the fields that this kind of change has. The record is built in the ring,
+/// and this is not inlined, because a program and its subprograms share 512 bytes of stack.
 #[inline(never)]
-fn send(what: u32, facts: Option<&Facts>, fill: impl FnOnce(&mut Change)) {
-    ring::send_filled(|record: *mut Change| {
+fn send_change(what: u32, facts: Option<&Facts>, fill: impl FnOnce(&mut Change)) {
+    let record = ring::in_place(|record: *mut Change| {
         // SAFETY: the record is ours until it is sent; all zeros are a valid value of it.
         let change = unsafe {
             record.write_bytes(0, 1);
@@ -197,4 +200,5 @@ fn send(what: u32, facts: Option<&Facts>, fill: impl FnOnce(&mut Change)) {
         fill(change);
         true
     });
+    ring::send(record, Route::lazy());
 }

@@ -1,96 +1,47 @@
-//! The family `ucx`: transfers of UCX, at the beginnings and ends of the calls that submit them and at the beginnings of
-//! what completes them. [`ucxx`] has what comes before and after where the caller is UCXX.
+//! The family `ucx`: transfers of UCX, at the beginnings and ends of the calls that submit them, and at the beginnings
+//! of the functions that complete them. [`ucxx`] has what comes before and after if the caller is UCXX.
 //!
-//! Requests are joined here: a request's address is used again within microseconds. A transfer leaves the kernel once,
-//! when it is over.
+//! Requests are joined here, because a request's address is reused within microseconds. A transfer leaves the kernel
+//! once, when it is complete.
+//!
+//! Layouts: <https://github.com/openucx/ucx/blob/v1.18.0/src/ucp/api/ucp.h>.
 
-mod asked;
 mod counting;
 mod progress;
+mod stacks;
+mod submission;
 mod table;
 mod ucxx;
 
-use core::hint::black_box;
-
-use aya_ebpf::{
-    EbpfContext,
-    bindings::pt_regs,
-    helpers::{bpf_ktime_get_ns, generated::bpf_get_attach_cookie},
-    macros::uprobe,
-    programs::ProbeContext,
-};
+use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{
-    arena::library::Call,
     control::{COUNTED, counted},
+    probe::Call,
     record::Loss,
-    ucx::{Early, NOWHERE, ON_STACK, Submission, Transfer, callback, deed, flags, operation},
+    ucx::{Early, NOWHERE, Transfer, callback, deed, flags, operation},
 };
 
 use self::{
-    asked::{tell_stack, wants_stack},
-    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, is_of_ucxx, key, new, remember, sum, thread, took},
+    stacks::{send_stack, wants_stack},
+    submission::{CONTIGUOUS, Submitted, hash, word},
+    table::{CALLS, EARLY, OPEN, REQUESTS, announce, finish, is_of_ucxx, key, new, remember, sum, take, thread},
 };
 use crate::common::{
     maps::{control, count_loss, watched},
     memory::user,
-    probe::{self, arguments, call},
+    probe::{self, arguments, call, cookie},
 };
 
-/// Of ucp/api/ucp.h: bits of `ucp_request_param_t.op_attr_mask`.
-const HAS_CALLBACK: u64 = 2;
-const HAS_USER_DATA: u64 = 4;
-const HAS_DATATYPE: u64 = 8;
-/// Kinds of `ucp_datatype_t`, which are its lowest three bits.
-const CONTIGUOUS: u64 = 0;
-const VECTOR: u64 = 2;
-/// Parts of a vector that are added up.
-const PARTS: u64 = 8;
-/// Results from here on are negative statuses (UCS_ERR_LAST in ucs/type/status.h).
+/// Results from here on are negative statuses: `UCS_ERR_LAST` in
+/// <https://github.com/openucx/ucx/blob/v1.18.0/src/ucs/type/status.h>.
 const LOWEST_ERROR: u64 = -100_i64 as u64;
-/// Of `ucp_am_recv_param_t.recv_attr`: only the message's announcement has come (UCP_AM_RECV_ATTR_FLAG_RNDV).
+/// A bit of `ucp_am_recv_param_t.recv_attr`: only the announcement of the message has arrived
+/// (`UCP_AM_RECV_ATTR_FLAG_RNDV`).
 const ANNOUNCED: u64 = 1 << 17;
-/// Where `ucp_am_handler_param_t` has the callback: behind the mask, the number and the flags.
+/// The offset of the callback in `ucp_am_handler_param_t`, behind the mask, the number and the flags.
 const HANDLER: u64 = 16;
 
-/// What a call is given that submits a transfer.
-struct Submitted {
-    submission: Submission,
-    words: [u64; 6],
-    /// A `ucp_datatype_t`.
-    kind: u64,
-    buffer: u64,
-    bytes: u64,
-    /// 0 for none.
-    callback: u64,
-    /// The caller's word.
-    data: Option<u64>,
-}
-
-impl Submitted {
-    #[inline(always)]
-    fn of(context: &ProbeContext) -> Option<Self> {
-        let submission = Submission(cookie(context));
-        let words = arguments(context);
-        let at = match submission.parameters() {
-            ON_STACK => user(call(context).stack.wrapping_add(8))?,
-            number => word(&words, number),
-        };
-        // The mask and the flags, the request, the callback, the datatype, the caller's word.
-        let [mask, _, callback, datatype, data]: [u64; 5] = user(at)?;
-        let callback = if mask & HAS_CALLBACK == 0 { 0 } else { callback };
-        let (buffer, count) = (word(&words, submission.buffer()), word(&words, submission.count()));
-        let kind = if mask & HAS_DATATYPE == 0 { 1 << 3 } else { datatype };
-        let bytes = match kind & 7 {
-            CONTIGUOUS => count.wrapping_mul(kind >> 3),
-            VECTOR => vector(buffer, count),
-            _ => 0,
-        };
-        let data = (mask & HAS_USER_DATA != 0).then_some(data);
-        Some(Self { submission, words, kind, buffer, bytes, callback, data })
-    }
-}
-
-/// A call begins that submits a transfer.
+/// A call that submits a transfer begins.
 #[uprobe]
 pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -98,13 +49,13 @@ pub fn ucx_submit_enter(context: ProbeContext) -> u32 {
     if which == counted::ALL {
         counting::submitted(&context);
     } else if let Some(process) = watched() {
-        tell_stack(&context, process, begin(&context, which));
+        send_stack(&context, process, begin(&context, which));
     }
     0
 }
 
-/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined: the frame holds a transfer, and does not fit beside those
-/// of a walk ([`crate::calls`]).
+/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined: its frame holds a transfer, and does not fit
+/// beside those of a walk ([`crate::calls`]).
 #[inline(never)]
 fn begin(context: &ProbeContext, which: u64) -> u64 {
     follow(context, which).unwrap_or(0)
@@ -114,10 +65,10 @@ fn begin(context: &ProbeContext, which: u64) -> u64 {
 fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
     let Submitted { submission, words, kind, buffer, bytes, callback, data } = Submitted::of(context)?;
     let call = call(context);
-    let asked = data.and_then(|data| REQUESTS.get_ptr_mut(key(data)));
-    let mut transfer = match asked {
+    let registered = data.and_then(|data| REQUESTS.get_ptr_mut(key(data)));
+    let mut transfer = match registered {
         // SAFETY: the pointer is to an element of the map; only its own request's thread writes it now.
-        Some(asked) if unsafe { (*asked).completed } == 0 => unsafe { *asked },
+        Some(registered) if unsafe { (*registered).completed } == 0 => unsafe { *registered },
         _ => new(),
     };
     let is_new = transfer.request == 0;
@@ -127,7 +78,7 @@ fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
             (*thread).counts[deed::SUBMIT] += 1;
             if is_new {
                 (*thread).counts[deed::REGISTER] += 1;
-                // A message that has come to UCXX is fetched.
+                // UCXX fetches a message that has arrived.
                 if (*thread).current_stack > call.stack && submission.operation() == operation::AM_RECV {
                     transfer.flags |= (*thread).current_flags as u32 & (flags::UCXX | flags::RENDEZVOUS);
                 }
@@ -158,7 +109,7 @@ fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
         transfer.operation,
         operation::TAG_SEND | operation::STREAM_SEND | operation::AM_SEND | operation::PUT
     );
-    if sends && transfer.flags & flags::TOLD != 0 && kind & 7 == CONTIGUOUS {
+    if sends && transfer.flags & flags::REPORTED != 0 && kind & 7 == CONTIGUOUS {
         hash(&mut transfer);
     }
     // SAFETY: the helper has no preconditions.
@@ -177,25 +128,22 @@ fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
     is_new.then(|| wants_stack(&transfer))
 }
 
-/// A call ends that submitted a transfer.
+/// A call that submitted a transfer ends.
 #[uprobe]
 pub fn ucx_submit_exit(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
-    let registers: *const pt_regs = context.as_ptr().cast();
-    // SAFETY: as in `probe::arguments`.
-    let handle = unsafe { (&raw const (*registers).rax).read_volatile() };
-    let _ = returned(call(&context), handle);
+    let _ = returned(call(&context), probe::result(&context));
     0
 }
 
-/// A call that submitted a transfer has returned this: a request, 0 or an error. It is known by where its return address is, or
-/// by UCXX's request, which tells of it.
+/// A call that submitted a transfer has returned `handle`: a request, 0 or an error. `call` has the address of its
+/// return address or, if UCXX publishes the result, UCXX's request.
 #[inline(always)]
 fn returned(call: Call, handle: u64) -> Option<()> {
     // SAFETY: the value is copied; its thread is here.
     let mut transfer = unsafe { CALLS.get(call) }.copied()?;
     let _ = CALLS.remove(call);
-    let asked = if transfer.request == 0 { None } else { REQUESTS.get_ptr_mut(key(transfer.request)) };
+    let registered = if transfer.request == 0 { None } else { REQUESTS.get_ptr_mut(key(transfer.request)) };
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     if thread().is_some_and(|thread| unsafe { (*thread).rendezvous } >= transfer.submitted) {
         transfer.flags |= flags::RENDEZVOUS;
@@ -218,14 +166,14 @@ fn returned(call: Call, handle: u64) -> Option<()> {
     if OPEN.insert(open, transfer, 0).is_err() {
         count_loss(Loss::TransferTable);
     }
-    // Another thread may have completed it before this one is back. Whoever removes it tells of it.
-    if let Some(asked) = asked {
+    // Another thread may have completed it before this one is back. The one that removes it reports it.
+    if let Some(registered) = registered {
         // SAFETY: the pointer is to an element of the map.
         unsafe {
-            (&raw mut (*asked).handle).write_volatile(handle);
-            transfer.completed = (&raw const (*asked).completed).read_volatile();
-            transfer.status = (*asked).status;
-            transfer.complete_tid = (*asked).complete_tid;
+            (&raw mut (*registered).handle).write_volatile(handle);
+            transfer.completed = (&raw const (*registered).completed).read_volatile();
+            transfer.status = (*registered).status;
+            transfer.complete_tid = (*registered).complete_tid;
         }
     // SAFETY: the value is copied.
     } else if let Some(early) = unsafe { EARLY.get(open) }.copied()
@@ -243,7 +191,7 @@ fn returned(call: Call, handle: u64) -> Option<()> {
     Some(())
 }
 
-/// A callback begins that completes a request: its arguments are the request, a status and more.
+/// A callback that completes a request begins: its arguments are the request, a status and more.
 #[uprobe]
 pub fn ucx_complete(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -252,7 +200,7 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
     }
     let ([handle, status, more, ..], call) = (arguments(&context), call(&context));
     let status = i32::from(status as i8);
-    let mut taken = took(handle);
+    let mut taken = take(handle);
     if let Some(thread) = thread() {
         // SAFETY: the pointer is to an element of the map; the key is the current thread.
         unsafe { (*thread).called_back = handle };
@@ -262,7 +210,7 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
         let completed = unsafe { bpf_ktime_get_ns() };
         // A full table makes room by itself.
         let _ = EARLY.insert(key(handle), Early { completed, tid: call.thread as u32, status }, 0);
-        taken = took(handle);
+        taken = take(handle);
     }
     let Some(mut transfer) = taken else { return 0 };
     let length = match cookie(&context) as u32 {
@@ -275,8 +223,9 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
     0
 }
 
-/// A request is given back. One that no callback has completed was completed before; of UCXX's, the status comes next. The cookie
-/// is how many bytes before it the library's own part of it lies, which begins with its status (ucp/core/ucp_request.h), or 0.
+/// A request is freed. If no callback has completed it, it was completed before; for one of UCXX, the status comes
+/// next. The cookie is the distance from the request back to the library's own part of it, which begins with its
+/// status, or 0: <https://github.com/openucx/ucx/blob/v1.18.0/src/ucp/core/ucp_request.h>
 #[uprobe]
 pub fn ucx_free(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -284,7 +233,7 @@ pub fn ucx_free(context: ProbeContext) -> u32 {
         return 0;
     }
     let (handle, call) = (arguments(&context)[0], call(&context));
-    let Some(mut transfer) = took(handle) else {
+    let Some(mut transfer) = take(handle) else {
         half_seen(handle, call.stack);
         return 0;
     };
@@ -298,7 +247,7 @@ pub fn ucx_free(context: ProbeContext) -> u32 {
     0
 }
 
-/// The status that the library has written down, unless the transfer is still under way.
+/// Returns the status that the library has stored, unless the transfer is still under way.
 #[inline(always)]
 fn own_status(handle: u64, before: u64) -> Option<i32> {
     if before == 0 {
@@ -308,15 +257,15 @@ fn own_status(handle: u64, before: u64) -> Option<i32> {
     (status <= 0).then_some(status)
 }
 
-/// UCXX gives a request back while it completes it: one that is not known began before it could be seen. Where a callback was
-/// called for it, that tells.
+/// UCXX frees a request while it completes it. An unknown request began before probes could see it. If a callback was
+/// called for it, that has counted it.
 #[inline(always)]
 fn half_seen(handle: u64, stack: u64) {
     let Some(thread) = thread() else { return };
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
         let is_unknown = (*thread).unknown_stack > stack && (*thread).called_back != handle;
-        // Where it was counted when it was submitted, nothing is missing.
+        // If it was counted when it was submitted, nothing is missing.
         if is_unknown && control(COUNTED) == counted::NONE {
             count_loss(Loss::TransferHalfSeen);
         }
@@ -345,8 +294,8 @@ fn complete(mut transfer: Transfer, status: Option<i32>, stack: u64) {
     finish(&transfer);
 }
 
-/// An active message has come: the arguments are the handler's word, header and length, data and length, and what the
-/// message is. The cookie is 1 for UCXX's handler.
+/// An active message has arrived. The arguments are the handler's word, header and length, data and length, and a
+/// description of the message. The cookie is 1 for UCXX's handler.
 #[uprobe]
 pub fn ucx_message(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -394,9 +343,9 @@ pub fn ucx_handler(context: ProbeContext) -> u32 {
     0
 }
 
-/// A receiver is told of a message to come, by the call that sends it, or begins to receive one that it was told of. The
-/// cookie is 0 for the former, else how many bytes before a request the library's own part of it lies, which is the second
-/// argument then.
+/// The call that sends a message announces it to the receiver, or a receiver begins to receive an announced message.
+/// The cookie is 0 for the former. Else the second argument is the library's own part of a request, and the cookie is
+/// the distance from it to the request.
 #[uprobe]
 pub fn ucx_rendezvous(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -414,61 +363,4 @@ pub fn ucx_rendezvous(context: ProbeContext) -> u32 {
         (None, None) => {}
     }
     0
-}
-
-#[inline(always)]
-fn cookie(context: &ProbeContext) -> u64 {
-    // SAFETY: the helper takes the context of a program that is attached to a perf event.
-    unsafe { bpf_get_attach_cookie(context.as_ptr()) }
-}
-
-#[inline(always)]
-fn word(words: &[u64; 6], number: u64) -> u64 {
-    match number {
-        0 => words[0],
-        1 => words[1],
-        2 => words[2],
-        3 => words[3],
-        4 => words[4],
-        _ => words[5],
-    }
-}
-
-/// What a vector's parts have together: address and length each (`ucp_dt_iov_t`).
-#[inline(always)]
-fn vector(buffer: u64, count: u64) -> u64 {
-    let (mut part, mut bytes) = (0, 0_u64);
-    let count = black_box(count);
-    while part < PARTS {
-        if part >= count {
-            break;
-        }
-        let length = user::<u64>(buffer.wrapping_add(part * 16 + 8)).unwrap_or(0);
-        bytes = bytes.wrapping_add(length);
-        part += 1;
-    }
-    bytes
-}
-
-/// A sample of what is sent: four pieces of 32 bytes.
-#[inline(always)]
-fn hash(transfer: &mut Transfer) {
-    const PIECE: u64 = 32;
-    const PIECES: u64 = 4;
-    if transfer.bytes < PIECE {
-        return;
-    }
-    let step = (transfer.bytes - PIECE) / (PIECES - 1);
-    // FNV-1a, by words.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut piece = 0;
-    while piece < PIECES {
-        let Some(words) = user::<[u64; 4]>(transfer.buffer.wrapping_add(piece * step)) else { return };
-        for word in words {
-            hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
-        }
-        piece += 1;
-    }
-    transfer.hash = hash;
-    transfer.flags |= flags::HAS_HASH;
 }

@@ -53,7 +53,7 @@ pub fn folded() {
     }
 }
 
-/// Checks against https://www.speedscope.app/file-format-schema.json.
+/// Checks against <https://www.speedscope.app/file-format-schema.json>.
 pub fn speedscope() {
     let document = json::parse(&recording().export("speedscope", &["--lines"]));
     assert_eq!(document["$schema"], "https://www.speedscope.app/file-format-schema.json");

@@ -1,8 +1,8 @@
-//! Work that a stranger can hold up for ever: a read of a page that nobody ever gives (userfaultfd(2)), a file system that answers
-//! no more.
+//! Work that others can block forever: reading a page that is never supplied (userfaultfd(2)), or a file
+//! system that no longer responds.
 //!
-//! The kernel lets a thread that waits for these go only when its process is killed. So each thread that does such work has
-//! another one do it, and leaves that one behind when it takes too long.
+//! The kernel releases a thread in such a wait only when its process is killed. So each thread delegates such
+//! work to a helper, and abandons the helper if it takes too long.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,13 +17,14 @@ use rustix::thread::gettid;
 use crate::kernel::clocks::own_time;
 use crate::privileges;
 
-/// Longer than a busy machine keeps a thread waiting for a CPU, and short enough that Ctrl-C is answered in time after several.
+/// Longer than a busy machine makes a thread wait for a CPU, and short enough that Ctrl-C is answered in time
+/// even after several timeouts.
 pub const PATIENCE: Duration = Duration::from_millis(250);
-/// Threads that may be held up at once. Beyond, such work is refused.
+/// Helpers that may be blocked at the same time; beyond this, such work is refused.
 const THREADS_MAX: usize = 256;
-/// What has held up work is left alone for this long, and as long as it does so.
+/// What has blocked work is not tried again for this long, nor while the work is still blocked.
 const LEFT_ALONE_FOR: Duration = Duration::from_secs(30);
-/// An owner with this many such things is left alone altogether, so that it holds up no more threads than these.
+/// An owner with this many blocking things is not tried at all, which limits the helpers it can block.
 const TIMES_MAX: usize = 4;
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -38,25 +39,26 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static IS_ALONE: Cell<bool> = const { Cell::new(false) };
-    /// CPU time of what was done for this thread.
+    /// CPU time of the work done on behalf of this thread.
     static HELPED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    /// Ends when this thread does, or lets go of it.
+    /// Ends when this thread ends or drops it.
     static HELPER: RefCell<Option<Helper>> = const { RefCell::new(None) };
 }
 
-/// Does some work that takes no time if nobody holds it up.
+/// Does some work that takes no time unless it is blocked.
 pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     run_for(PATIENCE, work)
 }
 
-/// What has held up work lately: things, such as files or ranges of memory, each with its owner, such as a device or a process.
+/// What has blocked work recently: things, such as files or ranges of memory, each with its owner, such as a
+/// device or a process.
 pub struct HeldUp<Owner, Thing>(Mutex<Vec<Entry<Owner, Thing>>>);
 
 struct Entry<Owner, Thing> {
     owner: Owner,
     thing: Thing,
     since: Instant,
-    /// Gone when the work is done after all.
+    /// Dropped if the work completes after all.
     work: Weak<()>,
 }
 
@@ -65,7 +67,8 @@ impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Like [`run_for`], for work on a thing. Fails at once if a thing that `is_it` takes for the same has held up work lately.
+    /// Like [`run_for`], for work on a thing. Fails at once if a thing that `is_it` considers the same has
+    /// blocked work recently.
     pub fn run<T: Send + 'static>(
         &self,
         (owner, thing): (Owner, Thing),
@@ -100,7 +103,8 @@ impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
     }
 }
 
-/// Does some work, or fails with `TimedOut` after this time. What it holds then is let go of when it ends, if ever.
+/// Does some work, or fails with `TimedOut` after this time. What the work holds is then released only when
+/// it ends, if ever.
 pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     if IS_ALONE.get() {
         return Ok(work());
@@ -111,10 +115,10 @@ pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T +
         let work = move || {
             let begun = own_time();
             let result = work();
-            // Nobody waits for it any more if it was held up.
+            // If it was blocked, the receiver is gone.
             let _ = sender.send((result, own_time().saturating_sub(begun)));
         };
-        // If it has ended, the answer says so.
+        // If the helper has ended, receiving reports that.
         let _ = own.queue.send(Box::new(work));
         loop {
             match receiver.recv_timeout(patience) {
@@ -123,7 +127,7 @@ pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T +
                     *helper = Some(own);
                     return Ok(result);
                 }
-                // The machine is busy, which is nobody's fault.
+                // Not blocked: the machine is just busy.
                 Err(RecvTimeoutError::Timeout) if wants_to_run(own.thread.load(Relaxed)) => {}
                 Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
                 Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a helping thread has ended")),
@@ -132,25 +136,26 @@ pub fn run_for<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T +
     })
 }
 
-/// Has the calling thread do its own work from now on. Nobody may wait for such a thread: it can be held up for ever.
+/// Makes the calling thread do its own work from now on. Other threads must not wait for it, because it can
+/// block forever.
 pub fn stand_alone() {
     IS_ALONE.set(true);
 }
 
-/// CPU time of what was done for this thread so far.
+/// CPU time of the work done on behalf of this thread so far.
 pub fn helped() -> Duration {
     HELPED.get()
 }
 
-/// Has this thread's later work done with the rights that it has now.
+/// Makes this thread's later work run with its current privileges.
 pub fn renew() {
     HELPER.with_borrow_mut(|helper| *helper = None);
 }
 
-/// Whether a thread of this process runs or waits for a CPU, as one that is new does.
+/// Whether a thread of this process is running or waiting for a CPU, as a new one is.
 pub fn wants_to_run(thread: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    // The name before it, in brackets, may be anything.
+    // The name before it, in parentheses, may contain anything.
     thread == 0 || stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'))
 }
 
@@ -165,7 +170,7 @@ fn start() -> io::Result<Helper> {
     let body = move || {
         let _counted = Counted;
         of_thread.store(gettid().as_raw_nonzero().get(), Relaxed);
-        // Somebody waits for it, who may go first.
+        // The waiting thread may have raised priority.
         privileges::go_first();
         receiver.into_iter().for_each(|work| work());
     };
@@ -178,7 +183,7 @@ fn start() -> io::Result<Helper> {
     }
 }
 
-/// One of the threads that are there.
+/// A helper thread in the total count.
 struct Counted;
 
 impl Drop for Counted {

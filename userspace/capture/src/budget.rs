@@ -1,9 +1,10 @@
-//! Holds what pyobs costs inside `--budget`: the only place that decides what is given up, and when it is taken up again.
+//! Keeps the cost of pyobs within `--budget`. This is the only place that decides what is given up, and when
+//! it is restored.
 //!
-//! Once a second the session reports what each family has cost. [`Arbiter`] takes the measure that does the least harm for each
-//! percent saved until the predicted cost fits, and takes it back once the predicted cost leaves room. It knows no family's
-//! programs: the session applies what [`Arbiter::level`] says. The windows of `eval` open and close several times a second, on
-//! what [`Arbiter::allowed_share`] leaves them.
+//! Once a second the session reports the cost of each family. [`Arbiter`] takes the measure that does the
+//! least harm per percent saved until the predicted cost fits, and reverts it once the predicted cost leaves
+//! room. It does not know any family's programs: the session applies [`Arbiter::level`]. The windows of
+//! `eval` open and close several times a second, within [`Arbiter::allowed_share`].
 
 mod ladder;
 #[cfg(test)]
@@ -16,35 +17,37 @@ use pyobs_model::Nanos;
 pub use self::ladder::Measure;
 use self::ladder::{LIBRARIES, Ladder, MEM_INFOS, SLEEPS, TRANSFERS, WATCHPOINTS, samples};
 
-/// In the first seconds every file and every stack is new: what user space does then does not count.
+/// Cost in the first seconds does not count, because every file and stack is new.
 const START: Nanos = Nanos(3_000_000_000);
-/// The cost over one second must exceed the budget by this factor for a measure at once; over [`WINDOW`] seconds, by nothing.
+/// The cost of one second must exceed the budget by this factor for a measure to be taken at once. Over
+/// [`WINDOW`] seconds, any excess suffices.
 const FAR_ABOVE: f64 = 1.5;
 const WINDOW: usize = 3;
-/// A measure is taken so that the predicted cost is at most this share of the budget, and taken back on the same condition.
+/// A measure is taken so that the predicted cost is at most this share of the budget, and reverted on the
+/// same condition.
 const TARGET: f64 = 0.8;
 /// A measure that would save less than this share of the budget is not worth its harm.
 const WORTH: f64 = 0.02;
-/// Observations in a row that must leave room before a measure is taken back.
+/// Consecutive observations that must leave room before a measure is reverted.
 const QUIET: usize = 2;
-/// A prediction takes the whole cost of a family as proportional to what it keeps, which overstates what taking back costs.
-/// Where the cost leaves room, one measure is therefore taken back on trial, first after this many seconds, and after a
-/// trial that went well one each second. Each trial that fails doubles the wait.
+/// Predictions treat a family's whole cost as proportional to what it keeps, which overstates the cost of
+/// reverting. So if there is room, one measure is reverted on trial: first after this many seconds, and after
+/// a successful trial one each second. Each failed trial doubles the wait.
 const TRIAL_AFTER: u32 = 2;
 const TRIAL_AFTER_MAX: u32 = 640;
 /// A trial succeeds if no measure is taken for this many seconds.
 const TRIAL_LENGTH: u32 = 10;
-/// A family's part of the time in user space is at most this many times its time in the kernel. The rest is what looking costs,
-/// whatever there is to see.
+/// A family's share of the time in user space is at most this many times its time in the kernel. The rest is
+/// the fixed cost of polling.
 const USER_MAX: f64 = 4.0;
-/// Calls are never left with less than this share of the budget, and no probes are taken away that cost less.
+/// Calls always keep at least this share of the budget, and probes that cost less are never removed.
 const ALLOWED_SHARE_MIN: f64 = 0.25;
 
-/// What a cost is booked on.
+/// The account that a cost is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Spender {
-    /// Samples of the CPUs.
+    /// CPU samples.
     Samples,
     /// The families `offcpu` and `gil`, which share their programs.
     Sleeps,
@@ -54,17 +57,17 @@ pub enum Spender {
     MemInfos,
     Libraries,
     Transfers,
-    /// Whatever cannot be made cheaper: system calls that share memory, births and deaths of processes.
+    /// What cannot be made cheaper: system calls that share memory, process creation and exit.
     Rest,
 }
 
 pub const SPENDERS: usize = Spender::Rest as usize + 1;
 
-/// What a family has cost since the start.
+/// The cost of a family since the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     pub family: Spender,
-    /// Run time of its programs, and of the traps that lead to them.
+    /// Run time of its programs and of the traps that lead to them.
     pub kernel: Nanos,
 }
 
@@ -73,12 +76,12 @@ pub struct Cost {
 pub struct Binds {
     pub samples: bool,
     pub sleeps: bool,
-    /// The families that the user has to name: the budget binds them where it was typed, too.
+    /// The families that must be requested by name. The budget binds these too if the user gave one.
     pub named: bool,
 }
 
 impl Binds {
-    /// Whether what a family costs counts.
+    /// Whether a family's cost counts towards the budget.
     fn counts(self, family: Spender) -> bool {
         match family {
             Spender::Samples => self.samples,
@@ -90,14 +93,14 @@ impl Binds {
     }
 }
 
-/// A measure that was taken, or taken back.
+/// A measure that was taken or reverted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     pub family: &'static str,
-    /// What held until now, and what holds from now on; `None` where nothing is given up.
+    /// The measures in force before and after; `None` if nothing is given up.
     pub before: Option<&'static str>,
     pub after: Option<&'static str>,
-    /// For the user, where more is given up than before.
+    /// For the user, if more is given up than before.
     pub sentence: Option<String>,
 }
 
@@ -121,7 +124,8 @@ pub struct Arbiter {
     last: Option<Observed>,
     /// Since the last change, the latest at the back.
     seconds: VecDeque<Shares>,
-    /// For how long a trial could have been made, how long that must be, and the seconds since the last one.
+    /// Seconds for which a trial would have been possible, how many are required, and seconds since the last
+    /// trial began.
     waited: u32,
     patience: u32,
     trial: Option<u32>,
@@ -151,7 +155,7 @@ impl Arbiter {
         }
     }
 
-    /// The share of what a family does that is kept now.
+    /// The share of a family's work that is kept now.
     pub fn level(&self, family: Spender) -> f64 {
         self.ladders.iter().find(|ladder| ladder.family == family).map_or(1.0, Ladder::keeps)
     }
@@ -163,8 +167,8 @@ impl Arbiter {
         (self.budget - others).max(self.budget * ALLOWED_SHARE_MIN) * 100.0
     }
 
-    /// To be called once a second with what each family has cost since the start, and the time in user space without start-up
-    /// work.
+    /// Call once a second with the cost of each family since the start, and the time in user space without
+    /// start-up work.
     pub fn observe(&mut self, at: Nanos, costs: &[Cost], user: Nanos) -> Vec<Change> {
         let mut now = Observed { at, kernel: [Nanos(0); SPENDERS], user };
         for cost in costs {
@@ -207,7 +211,7 @@ impl Arbiter {
     /// Takes measures until the cost of the last second would have fitted.
     fn give_up(&mut self) {
         let Some(mut shares) = self.seconds.back().copied() else { return };
-        // What cannot be taken back is judged over the whole window.
+        // Irreversible measures are judged over the whole window.
         let is_lasting =
             self.seconds.len() == WINDOW && self.seconds.iter().all(|shares| self.total(shares) > self.budget);
         while self.total(&shares) > self.budget * TARGET {
@@ -233,7 +237,7 @@ impl Arbiter {
         }
     }
 
-    /// Takes back the most harmful measures that there is room for.
+    /// Reverts the most harmful measures for which there is room.
     fn take_up(&mut self, cost: f64) {
         if self.seconds.len() < QUIET && self.trial.is_none() {
             return;
@@ -246,7 +250,8 @@ impl Arbiter {
             let fits = |ladder: &Ladder| {
                 let keeps = ladder.previous()?;
                 let more = shares[ladder.family as usize] * (keeps / ladder.keeps() - 1.0);
-                // Where others are above the budget, what hardly costs anything need not be given up for them.
+                // If other families exceed the budget, something that costs almost nothing need not be given
+                // up for them.
                 let hardly_costs = more <= WORTH * self.budget * TARGET;
                 (hardly_costs || total + more <= self.budget * TARGET).then_some(keeps)
             };
@@ -319,8 +324,8 @@ impl Arbiter {
 }
 
 impl Observed {
-    /// `None` where no time has passed. Who sends many records has a long run time in the kernel, too: each family gets as large
-    /// a part of the time in user space as it has of the kernel's.
+    /// `None` if no time has passed. A family that sends many records also has a long run time in the kernel,
+    /// so each gets the same share of the time in user space as of the time in the kernel.
     fn since(&self, before: &Self) -> Option<Shares> {
         let span = self.at.saturating_sub(before.at).as_secs_f64();
         let kernel: Shares =

@@ -1,11 +1,11 @@
-//! Values in the kernel side's bytes.
+//! Reads values from the kernel side's bytes.
 
-/// So many values, one after the other.
+/// Reads `count` consecutive values.
 pub fn read_all<T: aya::Pod>(bytes: &[u8], at: usize, count: usize) -> Option<Vec<T>> {
     (0..count).map(|index| read(bytes, at + size_of::<T>() * index)).collect()
 }
 
-/// A value at a place in bytes, if it lies in them.
+/// Reads the value at an offset, if it is within the bytes.
 pub fn read<T: aya::Pod>(bytes: &[u8], at: usize) -> Option<T> {
     let bytes = bytes.get(at..at.checked_add(size_of::<T>())?)?;
     // SAFETY: the slice has the type's size, and every bit pattern is a value of a Pod type.

@@ -1,11 +1,11 @@
-//! Copies of stacks for tests, which the program `cpu_sample_copied` sends.
+//! Copies of stacks for tests, sent by the program `cpu_sample_copied`.
 
 use pyobs_abi::copy::{PAGE_SIZE, StackCopy};
 use pyobs_abi::stack::Sample;
 
 use crate::record::Stack;
 
-/// How long a sample's pages may be under way, in nanoseconds.
+/// How long a sample's pages may take to arrive, in nanoseconds.
 const UNDER_WAY: u64 = 20_000_000;
 
 /// A page of memory.
@@ -21,19 +21,19 @@ pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub bp: u64,
-    /// The instruction before `ip` is what the thread is at: it is in a system call.
+    /// The thread is in a system call, so its instruction is the one before `ip`.
     pub after: bool,
 }
 
-/// What the walker made of a stack, and what it had before it.
+/// The walker's result for a stack, and its input.
 #[derive(Clone, Debug)]
 pub struct Copied {
     pub sample: Sample,
     /// Addresses, leaf first.
     pub kernel: Vec<u64>,
-    /// Words, as `pyobs_abi::stack` has them.
+    /// Words in the format of `pyobs_abi::stack`.
     pub native: Vec<u64>,
-    /// `None` where the ring had no room for them.
+    /// `None` if the ring buffer had no room for them.
     pub registers: Option<Registers>,
     /// By address.
     pub pages: Vec<Page>,
@@ -56,14 +56,14 @@ impl Copies {
     pub fn page(&mut self, copy: &StackCopy) {
         let key = |header: &pyobs_abi::record::Header| (header.time, header.tid);
         let sample = self.0.iter_mut().rev().find(|copied| key(&copied.sample.header) == key(&copy.header));
-        // The sample may have found no room.
+        // The sample may have been lost because the ring buffer was full.
         let Some(copied) = sample else { return };
         let StackCopy { ip, sp, bp, after, address, .. } = *copy;
         copied.registers = Some(Registers { ip, sp, bp, after: after != 0 });
         copied.pages.push(Page { address, bytes: Box::new(copy.bytes) });
     }
 
-    /// Those of which all pages have come by this time on the kernel's clock.
+    /// The samples whose pages have all arrived by this time on the kernel's clock.
     pub fn take(&mut self, now: u64) -> Vec<Copied> {
         let whole = self.0.partition_point(|copied| copied.sample.header.time.saturating_add(UNDER_WAY) < now);
         self.0.drain(..whole).collect()

@@ -1,14 +1,14 @@
-//! What the rest of the crate asks of an ELF file: its symbols by name, its bytes and relocations by address.
+//! An ELF file's symbols by name, and its bytes and relocations by address.
 //!
-//! Every question is answered from the program headers and the dynamic segment, as the loader does it, so a file without
-//! section headers answers too; only [`Elf::symbols`] and [`Elf::section`] need sections. The file is hostile input:
-//! nothing here indexes without a check, loops without a bound or believes a size.
+//! Answers come from the program headers and the dynamic segment, as in the loader, so they work without
+//! section headers; only [`Elf::symbols`] and [`Elf::section`] need sections. The file is hostile input: no
+//! index is unchecked, no loop unbounded and no size trusted.
 
 use object::elf::{FileHeader64, ProgramHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{LittleEndian as LE, elf, pod};
 
-/// Why bytes are no ELF file that pyobs could look into.
+/// Why a file cannot be parsed as ELF.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElfError {
     #[error("not an ELF file")]
@@ -19,7 +19,8 @@ pub enum ElfError {
     OtherMachine { class: u8, machine: u16 },
 }
 
-/// A symbol that the file defines. For thread-local symbols the address is the offset in the module's TLS block.
+/// A symbol that the file defines. The address of a thread-local symbol is the offset in the module's TLS
+/// block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol {
     pub address: u64,
@@ -58,11 +59,11 @@ struct Dynamic {
     search_path: Option<u64>,
 }
 
-/// The longest chain of a hash bucket that is followed; real ones have a handful of entries.
+/// Entries followed in a hash bucket's chain; real ones have a handful.
 const MAX_CHAIN: usize = 4096;
-/// More relocations than any program has: Chromium has some 700,000.
+/// Relocations read; Chromium has about 700,000.
 const MAX_RELOCATIONS: u64 = 1 << 22;
-/// Libraries that one file may name. Real ones name some twenty.
+/// Libraries read per file. Real files name about twenty.
 const NEEDED_MAX: usize = 256;
 const SYMBOL_SIZE: u64 = size_of::<Sym64<LE>>() as u64;
 
@@ -72,7 +73,7 @@ impl<'data> Elf<'data> {
         if !data.starts_with(&elf::ELFMAG) {
             return Err(ElfError::NotElf);
         }
-        // Class, byte order and machine sit at the same place in files of every kind.
+        // Class, byte order and machine are at the same offset in every kind of file.
         let class = data.get(4).copied().unwrap_or(0);
         let machine = data.get(18..20).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
         if class != elf::ELFCLASS64.0 || data.get(5) != Some(&elf::ELFDATA2LSB.0) || machine != elf::EM_X86_64.0 {
@@ -104,7 +105,7 @@ impl<'data> Elf<'data> {
                 elf::DT_PLTRELSZ => found.relocations[1].1 = value,
                 elf::DT_SONAME => found.soname = Some(value),
                 elf::DT_NEEDED if found.needed.len() < NEEDED_MAX => found.needed.push(value),
-                // The loader ignores the older DT_RPATH beside DT_RUNPATH.
+                // The loader ignores the older DT_RPATH if there is a DT_RUNPATH.
                 elf::DT_RUNPATH => found.search_path = Some(value),
                 elf::DT_RPATH => found.search_path = found.search_path.or(Some(value)),
                 _ => {}
@@ -117,7 +118,7 @@ impl<'data> Elf<'data> {
         self.data
     }
 
-    /// The file's own name for itself, where it has one.
+    /// The file's own name for itself, if it has one.
     pub fn soname(&self) -> Option<&'data [u8]> {
         self.dynamic_string(self.dynamic.soname?)
     }
@@ -127,7 +128,7 @@ impl<'data> Elf<'data> {
         self.dynamic.needed.iter().filter_map(|name| self.dynamic_string(*name))
     }
 
-    /// The folders, separated by colons, in which the loader looks for them first.
+    /// The folders, separated by colons, that the loader searches first.
     pub fn search_path(&self) -> Option<&'data [u8]> {
         self.dynamic_string(self.dynamic.search_path?)
     }
@@ -138,7 +139,7 @@ impl<'data> Elf<'data> {
             || self.segments.iter().any(|segment| segment.p_type(LE) == elf::PT_INTERP)
     }
 
-    /// The file's bytes from an address to the end of what the file holds of that segment.
+    /// The file's bytes from an address to the end of the segment's contents in the file.
     pub fn from(&self, address: u64) -> Option<&'data [u8]> {
         self.segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD).find_map(|segment| {
             let skip = address.checked_sub(segment.p_vaddr(LE))?;
@@ -166,7 +167,8 @@ impl<'data> Elf<'data> {
         rest.get(..rest.iter().position(|byte| *byte == 0)?)
     }
 
-    /// Link-time address less file offset of the first executable segment: with a mapping of it this gives the load bias.
+    /// Link-time address minus file offset of the first executable segment. With a mapping of it, this gives
+    /// the load bias.
     pub fn code_delta(&self) -> Option<u64> {
         let code = self
             .segments
@@ -175,7 +177,7 @@ impl<'data> Elf<'data> {
         Some(code.p_vaddr(LE).wrapping_sub(code.p_offset(LE)))
     }
 
-    /// Link-time address of the file's first byte, where that is loaded.
+    /// Link-time address of the file's first byte, if it is loaded.
     pub fn header(&self) -> Option<u64> {
         let first =
             self.segments.iter().find(|segment| segment.p_type(LE) == elf::PT_LOAD && segment.p_offset(LE) == 0)?;
@@ -216,7 +218,8 @@ impl<'data> Elf<'data> {
         Some(pod::from_bytes(self.bytes(address, SYMBOL_SIZE)?).ok()?.0)
     }
 
-    /// The exported symbol of this name, by the file's own hash table: a few cache lines, however big the file is.
+    /// The exported symbol of this name, from the file's own hash table: a few cache lines, however large the
+    /// file is.
     pub fn exported(&self, name: &str) -> Option<Symbol> {
         if self.dynamic.symbols == 0 {
             None
@@ -240,8 +243,9 @@ impl<'data> Elf<'data> {
             let at = index.checked_mul(4)?;
             Some(u32::from_le_bytes(table.get(at..at.checked_add(4)?)?.try_into().ok()?))
         };
-        // Buckets, first hashed symbol, words of the bloom filter (64 bits each), its shift; then the filter, the buckets,
-        // the chains. The filter is skipped: it only saves work for a name that is not there.
+        // Number of buckets, first hashed symbol, words of the bloom filter (64 bits each), its shift; then
+        // the filter, the buckets, the chains. The filter is skipped: it only saves work for names that are
+        // missing.
         let (buckets, first, bloom) = (word(0)?, word(1)?, word(2)?);
         let start = usize::try_from(bloom).ok()?.checked_mul(2)?.checked_add(4)?;
         let index = word(start.checked_add(usize::try_from(hash.checked_rem(buckets)?).ok()?)?)?;
@@ -288,14 +292,15 @@ impl<'data> Elf<'data> {
         self.section(name).is_some()
     }
 
-    /// Address and content of a section.
+    /// Address and contents of a section.
     pub fn section(&self, name: &[u8]) -> Option<(u64, &'data [u8])> {
         let table = self.header.sections(LE, self.data).ok()?;
         let (_, header) = table.section_by_name(LE, name)?;
         Some((header.sh_addr(LE), header.data(LE, self.data).ok()?))
     }
 
-    /// Every defined symbol of `.symtab`, local ones included; nothing in a stripped file. A pass over the whole table.
+    /// Every defined symbol of `.symtab`, including local ones; none in a stripped file. Scans the whole
+    /// table.
     pub fn symbols(&self) -> impl Iterator<Item = (&'data [u8], Symbol)> + use<'data> {
         self.table(elf::SHT_SYMTAB)
     }
@@ -347,7 +352,8 @@ impl<'data> Elf<'data> {
         defined(self.dynamic_entry(relocation.symbol)?)
     }
 
-    /// What the word at this address holds once the file is loaded (a link-time address), if the file alone says so.
+    /// The word at this address once the file is loaded, as a link-time address, if the file alone determines
+    /// it.
     pub fn loaded_word(&self, address: u64) -> Option<u64> {
         let Some(relocation) = self.relocation_at(address) else { return self.u64(address) };
         let addend = relocation.addend.cast_unsigned();

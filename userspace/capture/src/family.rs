@@ -1,27 +1,31 @@
 //! The contract of a probe family.
 //!
-//! A family answers one question: where CPU time goes, who holds the GIL, which transfers are slow. What it takes from the
-//! kernel is its [`FamilySpec`]; what becomes of its records is its [`Collector`]. `registry.rs` lists the families, and
-//! the session (`session.rs`) drives them without knowing any. Four lifetimes matter:
+//! A family answers one question: where CPU time goes, who holds the GIL, which transfers are slow. Its
+//! [`FamilySpec`] says what it takes from the kernel, and its [`Collector`] turns its records into events.
+//! `registry.rs` lists the families, and the session (`session.rs`) drives them without knowing any. Four
+//! lifetimes matter:
 //!
-//! - **Session.** [`FamilySpec::start`] loads and attaches what the family needs and makes its collector. Running processes are
-//!   known by then, and the samplers are not attached yet. If it fails, the family is left out and the others run.
-//!   [`Collector::begin`] says when the recording begins: everything is attached, and times count from there. Then come
-//!   turns of the loop, 4 to 200 ms apart: first the records that the ring holds, in the order in which the kernel sent them,
-//!   then [`Collector::advance`]. [`Collector::stop`] comes before the last records, and an `advance` with
+//! - **Session.** [`FamilySpec::start`] loads and attaches what the family needs and creates its collector.
+//!   At that point running processes are known, and the samplers are not attached yet. If it fails, the
+//!   family is left out and the others run. [`Collector::begin`] marks the beginning of the recording:
+//!   everything is attached, and times are relative to it. Then come turns of the loop, 4 to 200 ms apart:
+//!   first the records in the ring buffer, in the order in which the kernel sent them, then
+//!   [`Collector::advance`]. [`Collector::stop`] comes before the last records, and an `advance` with
 //!   [`Context::at_the_end`] after them.
-//! - **File.** [`Collector::mapped`] says that memory maps were read again. A family that puts probes on a library looks for it there,
-//!   opens the file through the process that maps it, and puts its probes once for each [`crate::files::FileId`].
-//! - **Process.** A [`ProcessRef`] names one program in one process, and never means another one. A process is known, with its
-//!   interpreter if it has one, before records of it are handed on. [`Collector::forked`] comes when the child is known;
-//!   [`Collector::ended`] comes while the process that ends, or becomes another program, is still known.
-//! - **Thread.** Records name it by its tid, which the kernel uses again. What is kept of a thread goes with its process.
+//! - **File.** [`Collector::mapped`] announces that memory maps were read again. A family that probes a
+//!   library looks for it there, opens the file through a process that maps it, and attaches its probes once
+//!   per [`crate::files::FileId`].
+//! - **Process.** A [`ProcessRef`] identifies one program in one process and is never reused. A process is
+//!   known, with its interpreter if it has one, before its records are passed on. [`Collector::forked`] comes
+//!   when the child is known; [`Collector::ended`] comes while the process that ends or execs is still known.
+//! - **Thread.** Records identify it by its tid, which the kernel reuses. A collector drops a thread's state
+//!   with its process.
 //!
-//! A record with a stack takes two steps, as native frames get their names beside the loop: [`Collector::wants`] says
-//! whether the stack is of any use and under which number, and [`Collector::named`] brings the stack under that number, often
-//! in the same turn, seconds later if debug information has to be read first.
+//! A record with a stack takes two steps, because native frames are named outside the loop.
+//! [`Collector::wants`] says whether the stack is wanted and under which number. [`Collector::named`]
+//! delivers the stack under that number, often in the same turn, but seconds later if debug information has
+//! to be read first.
 //!
-//! A watched process must not be able to fill pyobs's memory. A collector that keeps something for each thread, address or
 //! file has to bound it, evict the oldest, and count what that loses.
 
 use pyobs_abi::stack;
@@ -38,28 +42,29 @@ use crate::record::{Plain, Stack};
 use crate::session::error::StartError;
 use crate::session::options::Options;
 
-/// A family as the rest of pyobs has to know it.
+/// A family as the rest of pyobs sees it.
 pub struct FamilySpec {
     pub family: Family,
     /// What it shows, in a few words.
     pub shows: &'static str,
-    /// Whether it is on unless it is turned off. The others cost too much for that.
+    /// Whether it is on by default. The other families are too expensive for that.
     pub is_on_by_default: bool,
-    /// Whether it puts probes on functions, which takes CAP_SYS_ADMIN.
+    /// Whether it attaches probes to functions, which takes CAP_SYS_ADMIN.
     pub puts_probes: bool,
     /// Kinds of its records (`pyobs_abi::record`): those with a stack, and those without.
     pub stacks: &'static [u32],
     pub records: &'static [u32],
-    /// Its programs, less those that another family lists, which says of each who needs it.
+    /// Its programs, except those in another family's list. Each program names the families that need it.
     pub programs: &'static [ProgramSpec],
     pub maps: &'static [MapSize],
-    /// Offsets in the kernel's structures that its programs need.
+    /// Offsets in kernel structures that its programs need.
     pub offsets: Option<Offsets>,
-    /// The system calls that it looks at, by the names of their tracepoints: their beginnings, and their ends.
+    /// The system calls that it watches, by the names of their tracepoints: entries, then exits.
     pub system_calls: [&'static [&'static str]; 2],
-    /// Its bit in the kernel side's word of families that are on; 0 where its programs are only attached while it is.
+    /// Its bit in the kernel side's word of enabled families; 0 if its programs are attached only while it is
+    /// on.
     pub control_bit: u64,
-    /// The families that cannot be without its collector.
+    /// The families that depend on its collector.
     pub serves: &'static [Family],
     pub start: fn(&mut Start<'_>) -> Result<Box<dyn Collector>, StartError>,
 }
@@ -67,9 +72,9 @@ pub struct FamilySpec {
 /// A map that takes no memory while its family is off.
 pub struct MapSize {
     pub name: &'static str,
-    /// Entries while the family is on, or bytes of a ring; `None` for what the object's file has.
+    /// Entries while the family is on, or bytes of a ring buffer; `None` for the size in the object file.
     pub on: Option<u32>,
-    /// The least that the kernel takes.
+    /// The smallest size that the kernel accepts.
     pub off: u32,
 }
 
@@ -80,7 +85,7 @@ impl MapSize {
 }
 
 impl FamilySpec {
-    /// A family with nothing in it.
+    /// An empty specification to start from.
     pub const fn new(family: Family, shows: &'static str) -> Self {
         Self {
             family,
@@ -100,7 +105,7 @@ impl FamilySpec {
     }
 }
 
-/// The collector of a family that another one's serves.
+/// The collector of a family that another family's collector serves.
 struct Nothing;
 
 impl Collector for Nothing {}
@@ -112,7 +117,7 @@ pub struct Start<'a> {
     pub processes: &'a Processes,
     pub interner: &'a mut Interner,
     pub meta: &'a mut Meta,
-    /// What counts as the recording's beginning until it begins, on `CLOCK_MONOTONIC`.
+    /// The provisional start of the recording, on `CLOCK_MONOTONIC`.
     pub start: Nanos,
     pub events: &'a mut Vec<Event>,
     /// Sentences for the user.
@@ -121,18 +126,18 @@ pub struct Start<'a> {
 
 /// What a collector works with.
 pub struct Context<'a> {
-    /// Since the recording began.
+    /// Time since the recording began.
     pub now: Nanos,
     /// When the recording began, on `CLOCK_MONOTONIC`.
     pub start: Nanos,
-    /// Nothing more comes.
+    /// No more records will come.
     pub at_the_end: bool,
-    /// The CPUs' samplers keep one sample in this many.
+    /// The CPU samplers keep one sample in this many.
     pub keep_every: u64,
     pub object: &'a mut Object,
     pub processes: &'a mut Processes,
     pub interner: &'a mut Interner,
-    /// Samples of the CPUs that were named since the last [`Collector::advance`].
+    /// CPU samples named since the last [`Collector::advance`].
     pub samples: &'a mut Vec<Sample>,
     pub events: &'a mut Vec<Event>,
     /// Sentences for the user.
@@ -140,21 +145,21 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A time of the kernel's clock in the recording.
+    /// Converts a time on the kernel's clock to one in the recording.
     pub fn at(&self, time: u64) -> Nanos {
         Nanos(time).saturating_sub(self.start)
     }
 
-    /// A stack has no number, as there are too many: counts what it would have been.
+    /// Counts a stack that got no number because the table is full.
     pub fn lose_stack(&mut self, at: Nanos) {
         self.events.push(Event::Loss { at, reason: Reason::TableFull, count: 1 });
     }
 }
 
-/// A stack whose frames have names.
+/// A stack whose frames are all named.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedStack {
-    /// `None` when there was no number left.
+    /// `None` if no stack number was left.
     pub id: Option<StackId>,
     /// How much of it was walked.
     pub outcome: Outcome,
@@ -166,44 +171,46 @@ pub struct Spent {
     pub on: Spender,
     /// Run time of its programs.
     pub programs: Duration,
-    /// What the processor and the kernel did to get to them, where that is much.
+    /// What the processor and the kernel spent to reach the programs, if that is significant.
     pub traps: Nanos,
 }
 
-/// What follows one family during a session. See the module's documentation for when each method is called.
+/// Turns one family's records into events during a session. The module documentation says when each method is
+/// called.
 pub trait Collector {
-    /// The recording begins at this time of `CLOCK_MONOTONIC`.
+    /// The recording begins at this time on `CLOCK_MONOTONIC`.
     fn begin(&mut self, _start: Nanos) {}
 
-    /// A record without a stack. `None` if it is not what its kind says.
+    /// Handles a record without a stack. `None` if its contents do not match its kind.
     fn record(&mut self, _record: &Plain, _context: &mut Context<'_>) -> Option<()> {
         None
     }
 
-    /// A record with a stack. Returns the number under which [`Self::named`] brings the stack; `None` if it is of no use.
+    /// Handles a record with a stack. Returns the number under which [`Self::named`] delivers the stack;
+    /// `None` if it is not wanted.
     fn wants(&mut self, _stack: &Stack, _process: ProcessRef, _context: &mut Context<'_>) -> Option<u64> {
         None
     }
 
-    /// The stack that is wanted under this number has its names.
+    /// Delivers the stack wanted under this number, with all frames named.
     fn named(&mut self, _number: u64, _stack: NamedStack, _context: &mut Context<'_>) {}
 
-    /// The CPUs' samplers have taken a sample of any family's.
+    /// Announces a CPU sample, for whichever family it was taken.
     fn sampled(&mut self, _sample: &stack::Sample, _process: ProcessRef) {}
 
-    /// A process has forked, and the child is known.
+    /// Announces that a process has forked; the child is already known.
     fn forked(&mut self, _parent: u32, _child: (u32, ProcessRef), _at: Nanos, _context: &mut Context<'_>) {}
 
-    /// A process ends, or becomes another program.
+    /// Announces that a process ends or becomes another program.
     fn ended(&mut self, _pid: u32, _at: Nanos, _context: &mut Context<'_>) {}
 
-    /// Some processes' memory maps were read again.
+    /// Announces that some processes' memory maps were read again.
     fn mapped(&mut self, _context: &mut Context<'_>) {}
 
-    /// A turn of the loop.
+    /// Runs one turn of the loop.
     fn advance(&mut self, _context: &mut Context<'_>) {}
 
-    /// How soon it wants the next turn.
+    /// When it needs the next turn.
     fn next_due(&self) -> Option<Duration> {
         None
     }
@@ -211,29 +218,30 @@ pub trait Collector {
     /// Adds what the family has cost.
     fn costs(&mut self, _object: &Object, _costs: &mut Vec<Spent>) {}
 
-    /// Keeps to what the arbiter allows the family from now on. Whether it does.
+    /// Keeps to the arbiter's limits from now on. Returns whether it does.
     fn keep(&mut self, _arbiter: &Arbiter, _context: &mut Context<'_>) -> bool {
         true
     }
 
-    /// What calls may cost now, in percent of a core.
+    /// Sets what calls may cost now, in percent of a core.
     fn allow(&mut self, _percent: f64) {}
 
-    /// Whether it puts probes on what may come, which takes rights.
+    /// Whether it attaches probes to processes that start later, which takes privileges.
     fn goes_on_probing(&self) -> bool {
         false
     }
 
-    /// What was asked for by its name and has not been found so far, in words.
+    /// What the user named and no process has had so far, in words.
     fn unfound(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Takes away what disturbs: the recording is over, and what it has seen is still to be told.
+    /// Detaches what slows processes down: the recording is over, but the rest of its data is still to be
+    /// emitted.
     fn stop(&mut self) {}
 }
 
-/// What stacks are for, by the numbers under which they are wanted.
+/// What stacks are wanted for, by number.
 #[derive(Debug)]
 pub struct Waiting<T> {
     places: Vec<Option<T>>,

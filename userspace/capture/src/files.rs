@@ -1,4 +1,5 @@
-//! What mapped files are, asked once per file and remembered, so that a program that is not CPython costs a look-up.
+//! Facts about mapped files. Each file is inspected once and cached, so that a program other than CPython
+//! costs one look-up.
 
 use std::convert::identity;
 use std::fs::{self, File, Metadata};
@@ -21,18 +22,18 @@ use crate::memory::{Memory, ProcessMemory};
 use crate::prefetch::{fill_loaded, prefetch};
 use crate::process_maps::Mapping;
 
-/// A file by device (major, minor) and inode, as memory maps and the kernel's notices give it.
+/// A file by device (major, minor) and inode, as in memory maps and the kernel's notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     pub device: (u32, u32),
     pub inode: u64,
 }
 
-/// What a mapped file is to us.
+/// What a mapped file means to us.
 #[derive(Debug, Default)]
 pub struct FileFacts {
     pub interpreter: Option<ElfInterpreter>,
-    /// The file holds an interpreter, but none that we can watch.
+    /// Set if the file contains an interpreter that we cannot watch.
     pub refused: Option<Refusal>,
     pub libc: Option<LibcLayout>,
 }
@@ -45,11 +46,11 @@ pub struct Refusal {
     pub sentence: String,
 }
 
-/// An interpreter in a file, and how the file's addresses become those of a process.
+/// An interpreter in a file, and how the file's addresses map to those of a process.
 #[derive(Debug)]
 pub struct ElfInterpreter {
     pub facts: Interpreter,
-    /// Link-time address less file offset, of the executable segment.
+    /// Link-time address minus file offset of the executable segment.
     delta: u64,
     /// Link-time address of the file's first byte.
     header: Option<u64>,
@@ -61,14 +62,15 @@ impl ElfInterpreter {
         mapping.start.wrapping_sub(mapping.offset).wrapping_sub(self.delta)
     }
 
-    /// Whether the file is loaded where this mapping says, and not only a part of its code mapped a second time.
+    /// Whether the file is loaded at this mapping; a part of its code may just be mapped a second time.
     pub fn is_loaded_at(&self, mapping: &Mapping, memory: &ProcessMemory) -> bool {
         let Some(header) = self.header else { return true };
         let mut start = [0; elf::ELFMAG.len()];
         memory.read(header.wrapping_add(self.bias(mapping)), &mut start).is_ok() && start == elf::ELFMAG
     }
 
-    /// Whether this copy of the interpreter runs: dlmopen(3) loads a second one that nobody may have started.
+    /// Whether this copy of the interpreter is running: dlmopen(3) can load a second one that is never
+    /// started.
     pub fn is_started(&self, mapping: &Mapping, memory: &ProcessMemory) -> bool {
         let Some(code_type) = self.facts.code_type else { return true };
         let flags = memory.read_u64(code_type.wrapping_add(self.bias(mapping)).wrapping_add(TYPE_FLAGS));
@@ -76,21 +78,23 @@ impl ElfInterpreter {
     }
 }
 
-/// `tp_flags` of a `PyTypeObject`, which has been there since 3.0, and Py_TPFLAGS_READY of it (Include/cpython/object.h, Include/object.h).
+/// Offset of `tp_flags` in a `PyTypeObject`, the same since 3.0
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/object.h>), and Py_TPFLAGS_READY
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
 const TYPE_FLAGS: u64 = 168;
 const TYPE_READY: u64 = 1 << 12;
 
-/// Larger files are taken for something else: interpreters with all their debug information have some 40 MiB.
+/// Larger files are not inspected: interpreters with all their debug information have about 40 MiB.
 const SIZE_MAX: u64 = 1 << 30;
-/// Files that are remembered; each takes some 100 bytes.
+/// Files kept, of about 100 bytes each; beyond this the cache is cleared.
 const FILES_MAX: usize = 65_536;
 
-/// For how long a file that is of no interest is taken to be the same. Others are asked each time.
+/// How long a file without an interpreter is assumed unchanged. Other files are checked each time.
 const TRUST: Duration = Duration::from_secs(1);
-/// A slow disk gives a file's content in this time; one that takes longer does not answer.
+/// A slow disk reads a file within this time; a file that takes longer does not respond.
 const READ_FOR: Duration = Duration::from_millis(1500);
 
-/// Files that did not answer, by device and inode.
+/// Files that did not respond, by device and inode.
 static HELD_UP: HeldUp<(u32, u32), u64> = HeldUp::new();
 
 /// A file as it was when it was last checked.
@@ -109,8 +113,8 @@ pub struct Files {
     changed: Vec<FileId>,
 }
 
-/// Tells a file from one that was written over it, or that has the inode of one that is gone. Programs that copy or unpack set the time
-/// of modification; nobody sets that of the last change of the inode.
+/// Distinguishes a file from one that was written over it, or that reuses its inode. Programs that copy or
+/// unpack can set the modification time, but not the time of the inode's last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     size: u64,
@@ -140,7 +144,8 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Whether a process that maps this file has to be looked at: it holds an interpreter, or is not known now.
+    /// Whether a process that maps this file has to be examined: the file contains an interpreter, or is not
+    /// known at present.
     pub fn may_be_interpreter(&self, id: FileId) -> bool {
         let facts = self.known.peek(&id).and_then(|known| known.facts.as_ref());
         facts.is_none_or(|facts| facts.is_of_interest() || !self.is_trusted(id))
@@ -150,7 +155,7 @@ impl Files {
         self.known.peek(&id).is_some_and(|known| known.checked.elapsed() <= TRUST)
     }
 
-    /// Finds out whether files are others than they were, where a process has mapped them.
+    /// Checks whether files that a process has mapped were replaced.
     pub fn check<'a>(&mut self, pid: u32, mappings: impl Iterator<Item = &'a Mapping>) {
         for mapping in mappings {
             if let Some(id) = mapping.file
@@ -162,7 +167,7 @@ impl Files {
         }
     }
 
-    /// Notes how a file is now, and forgets what is known of another one.
+    /// Records a file's stamp, and drops what is known about its predecessor.
     fn note(&mut self, id: FileId, stamp: Stamp) {
         let before = self.known.remove(&id);
         let is_other = before.as_ref().is_some_and(|known| known.stamp != stamp);
@@ -173,7 +178,7 @@ impl Files {
         }
     }
 
-    /// What the file behind a mapping is. A failure to read it is not remembered: it may pass.
+    /// The facts about the file behind a mapping. Failed reads are not cached, because they may be temporary.
     pub fn facts(&mut self, pid: u32, mapping: &Mapping) -> io::Result<Arc<FileFacts>> {
         let Some(id) = mapping.file else { return Ok(Arc::default()) };
         if self.may_be_interpreter(id) {
@@ -190,7 +195,8 @@ impl Files {
         Ok(facts)
     }
 
-    /// Looks at a file that a process is about to map. What cannot be read is left for when it is mapped.
+    /// Inspects a file that a process is about to map. If it cannot be read, this is retried when it is
+    /// mapped.
     pub fn look_ahead(&mut self, path: &Path) {
         let Ok(Some((file, metadata))) = open_regular(path) else { return };
         let device = metadata.dev();
@@ -206,7 +212,7 @@ impl Files {
         }
     }
 
-    /// The files that have changed since the last call: what else was made of them is of the old ones.
+    /// The files replaced since the last call. Anything derived from them is out of date.
     pub fn take_changed(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.changed)
     }
@@ -218,13 +224,14 @@ impl FileFacts {
     }
 }
 
-/// What the kernel knows of a file by itself, behind a link in `/proc` to an open or mapped one: all of a file in memory or on a disk.
-/// A file system that may not answer is not asked, and what it said when the file was opened is as new as the code that runs.
+/// What the kernel itself knows about an open or mapped file behind a link in `/proc`: everything for a file
+/// in memory or on a disk. A file system that may not respond is not asked; what it said when the file was
+/// opened is as recent as the running code.
 pub fn status(link: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
     known_of(link, AtFlags::empty())
 }
 
-/// As [`status`], of a link itself.
+/// Like [`status`], for a link itself.
 pub fn link_status(path: impl rustix::path::Arg) -> rustix::io::Result<Statx> {
     known_of(path, AtFlags::SYMLINK_NOFOLLOW)
 }
@@ -242,7 +249,7 @@ fn stamp(pid: u32, mapping: &Mapping) -> io::Result<Stamp> {
     metadata.and_then(identity).map(|metadata| Stamp::of(&metadata))
 }
 
-/// Reads what is mapped, from a file that is open.
+/// Reads mapped contents from an open file.
 pub fn read_from<T: Send + 'static>(mapping: &Mapping, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     ask(mapping, READ_FOR, work)
 }
@@ -258,7 +265,7 @@ fn ask<T: Send + 'static>(
     }
 }
 
-/// Opens the file behind a mapping, and says how large it is; `None` for what is no regular file.
+/// Opens the file behind a mapping and returns its size; `None` if it is not a regular file.
 pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
     let [first, second] = mapping.ways(pid);
     let opened = ask(mapping, PATIENCE, move || open_regular(&first).or_else(|_| open_regular(&second)));
@@ -272,14 +279,14 @@ pub fn open(pid: u32, mapping: &Mapping) -> io::Result<Option<(File, u64)>> {
     Err(failure)
 }
 
-/// A device's file may block or act when it is opened; what is mapped and no regular file is no library.
+/// Opening a device can block or have side effects. A mapped file that is not regular is not a library.
 fn open_regular(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let metadata = file.metadata()?;
     Ok(metadata.is_file().then_some((file, metadata)))
 }
 
-/// Says what a file is. It is read, not mapped: a memory map of a file that its owner truncates would kill us with SIGBUS.
+/// Inspects a file. It is read, not mapped, because truncation by its owner would kill us with SIGBUS.
 fn inspect(file: &File, size: u64) -> FileFacts {
     if size > SIZE_MAX {
         return FileFacts::default();
@@ -290,7 +297,7 @@ fn inspect(file: &File, size: u64) -> FileFacts {
     fill_loaded(file, prefetched).map_or_else(FileFacts::default, |bytes| examine(&bytes))
 }
 
-/// Whether a file of which only the symbols' names were read deserves to be read whole.
+/// Whether a file of which only the symbols' names were read should be read completely.
 fn is_interesting(bytes: &[u8]) -> bool {
     Elf::parse(bytes).is_ok_and(|elf| {
         find::may_be_interpreter(&elf)
@@ -302,7 +309,7 @@ fn is_interesting(bytes: &[u8]) -> bool {
 fn examine(bytes: &[u8]) -> FileFacts {
     let (found, refused) = match find::inspect(bytes) {
         Ok(found) => (found, None),
-        // What is no ELF file, or a broken one, is mapped for other ends than running it.
+        // A file that is not valid ELF is mapped for other purposes than running it.
         Err(InspectError::Elf(_)) => (None, None),
         Err(error) => {
             let reason = match error {

@@ -1,4 +1,4 @@
-//! Frames that were named before, by what the kernel saw, and the code objects that were read for them.
+//! Caches named frames by what the kernel side saw, and the code objects read for them.
 
 use std::cell::RefCell;
 use std::hash::Hash;
@@ -11,13 +11,13 @@ use pyobs_model::{FrameId, Nanos};
 use crate::cache::Cache;
 use crate::cpython::names::CodeObject;
 
-/// Entries kept for a process image.
+/// Entries kept per process image; when full, the cache is cleared.
 const FRAMES_MAX: usize = 100_000;
 const CODES_MAX: usize = 4096;
-/// Ancestors whose names a process knows.
+/// Ancestors whose names a process can use.
 const ANCESTORS_MAX: usize = 8;
 
-/// What is known, and since when.
+/// Cached values with the time of insertion.
 #[derive(Debug)]
 struct Known<K, V>(RefCell<Cache<K, (V, Nanos)>>);
 
@@ -53,7 +53,7 @@ impl Default for Names {
 #[derive(Debug, Default)]
 pub struct FrameCache {
     own: Rc<Names>,
-    /// The parent's, its parent's and so on, each with the time of the fork.
+    /// The caches of the parent, its parent and so on, each with the time of the fork.
     inherited: Vec<(Rc<Names>, Nanos)>,
 }
 
@@ -70,7 +70,8 @@ impl FrameCache {
         self.find(|names, until| names.codes.get(&(raw.address, raw.check()), until))
     }
 
-    /// A code object whose check word the kernel could not read may be another next time: it is not kept.
+    /// Not kept without a check word, because the next code object at this address could not be
+    /// distinguished.
     pub fn insert_code(&self, raw: RawFrame, code: Arc<CodeObject>, at: Nanos) {
         if raw.check() != 0 {
             self.own.codes.insert((raw.address, raw.check()), code, at);
@@ -82,7 +83,7 @@ impl FrameCache {
         own.or_else(|| self.inherited.iter().find_map(|(names, until)| get(names, *until)))
     }
 
-    /// The cache of a child that is forked now.
+    /// The cache of a child forked now.
     pub fn fork(&self, at: Nanos) -> Self {
         let parent = (Rc::clone(&self.own), at);
         let ancestors = self.inherited.iter().take(ANCESTORS_MAX - 1).cloned();

@@ -1,11 +1,12 @@
-//! Frames and stacks under small numbers. What is new is told as an event before it is used.
+//! Interns frames and stacks as small numbers. A new one is emitted as an event before it is used.
 
 use std::sync::Arc;
 
 use foldhash::HashMap;
 use pyobs_model::{Event, Frame, FrameId, StackId};
 
-/// Distinct frames and stacks that are kept: some 100 bytes each, so that days of watching stay in bounds.
+/// Distinct frames and stacks, about 100 bytes each, so that days of watching stay within bounds. Further
+/// ones get no number.
 const FRAMES_MAX: usize = 200_000;
 const STACKS_MAX: usize = 200_000;
 
@@ -16,7 +17,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// `None` when the table is full.
+    /// `None` if the table is full.
     pub fn frame(&mut self, frame: Frame, events: &mut Vec<Event>) -> Option<FrameId> {
         if let Some(id) = self.frames.get(&frame) {
             return Some(*id);
@@ -30,7 +31,7 @@ impl Interner {
         Some(id)
     }
 
-    /// `frames` root first. `None` when the table is full.
+    /// `frames` is root first. `None` if the table is full.
     pub fn stack(&mut self, frames: &[FrameId], events: &mut Vec<Event>) -> Option<StackId> {
         if let Some(id) = self.stacks.get(frames) {
             return Some(*id);

@@ -1,8 +1,8 @@
-//! All that touches a live kernel or process.
+//! Everything that touches a live kernel or process.
 //!
-//! [`session::Session`] attaches the BPF programs, takes their records out of the ring and turns them into
-//! [`pyobs_model::Event`]s with every frame named. Nothing watched is stopped, written to or waited for: memory is
-//! read by `process_vm_readv`, files through `/proc/PID/map_files`.
+//! [`session::Session`] attaches the BPF programs, takes their records from the ring buffer and turns them
+//! into [`pyobs_model::Event`]s with every frame named. Watched processes are never stopped, written to or
+//! waited for: memory is read with `process_vm_readv`, files through `/proc/PID/map_files`.
 
 mod blocking;
 mod budget;

@@ -1,32 +1,37 @@
-//! Where the C library keeps a thread's own data, said by the library itself.
+//! Where the C library keeps thread-specific data, as described by the library itself.
 //!
-//! glibc exports descriptors of its inner structures for debuggers (nptl_db/structs.def, read by libthread_db): three words each, the
-//! size of an element in bits, how many elements, and the offset. They are part of no header but hold for every version and build, which a
-//! table of offsets would not. musl has none: the caller reports that thread states are found by thread-local alone.
+//! glibc exports descriptors of its inner structures for debuggers
+//! (<https://github.com/bminor/glibc/blob/glibc-2.36/nptl_db/structs.def>, read by libthread_db). Each has
+//! three words: the size of an element in bits, the number of elements, and the offset. They are in no
+//! header, but hold for every version and build, which a table of offsets would not. musl has none; the
+//! caller then reports that thread states are found by thread-local alone.
 
 use crate::elf::{Elf, ElfError, Symbol};
 use std::collections::HashMap;
 
-/// Offsets are from the thread pointer (`fs` on x86-64), which is the address of glibc's `struct pthread`.
+/// Offsets are relative to the thread pointer (`fs` on x86-64), which is the address of glibc's `struct
+/// pthread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibcLayout {
-    /// The array of pointers to blocks of thread-specific values: word `key / level2_size` points to the block, or is null.
+    /// The array of pointers to blocks of thread-specific values: word `key / level2_size` points to the
+    /// block, or is null.
     pub specific_offset: u32,
-    /// How many blocks there can be.
+    /// Maximum number of blocks.
     pub level1_size: u32,
-    /// How many keys a block has.
+    /// Number of keys per block.
     pub level2_size: u32,
-    /// Of a key's element in its block: where the elements start (`struct pthread_key_data[]`), how far they are apart, and
-    /// where in one the value is.
+    /// In a block: where the elements (`struct pthread_key_data[]`) start, the size of an element, and the
+    /// offset of the value in it.
     pub elements_offset: u32,
     pub element_size: u32,
     pub data_offset: u32,
-    /// The word that points to the vector of thread-local blocks, and of that vector: the size of an entry (indexed by the module id) and where
-    /// in it is the block's address (all ones while the block is not there yet).
+    /// The word that points to the vector of thread-local blocks; the size of that vector's entries (indexed
+    /// by module id); and the offset in an entry of the block's address, which is all ones until the block is
+    /// allocated.
     pub dtv_offset: u32,
     pub dtv_entry_size: u32,
     pub dtv_pointer_offset: u32,
-    /// The kernel's thread id, an int; `None` where the library does not say.
+    /// The kernel's thread id, an int; `None` if the library does not describe it.
     pub tid_offset: Option<u32>,
 }
 
@@ -51,7 +56,8 @@ const NAMES: [&str; 8] = [
     "_thread_db_pthread_tid",
 ];
 
-/// Exported since 2.34. Before, a separate libpthread has them as local symbols, which distributions keep for gdb's sake.
+/// Exported since 2.34. Before, a separate libpthread has them as local symbols, which distributions keep for
+/// gdb.
 fn descriptors<'data>(elf: &Elf<'data>) -> HashMap<&'data [u8], Symbol> {
     let exported = NAMES.iter().filter_map(|name| Some((name.as_bytes(), elf.exported(name)?)));
     let found: HashMap<&[u8], Symbol> = exported.collect();
@@ -67,7 +73,7 @@ struct Field {
     offset: u32,
 }
 
-/// The layout of the glibc in this file; `None` if the file is no glibc.
+/// The layout of the glibc in this file; `None` if the file is not glibc.
 pub fn inspect_libc(elf: &[u8]) -> Result<Option<LibcLayout>, LibcError> {
     let elf = Elf::parse(elf)?;
     let descriptors = descriptors(&elf);
@@ -99,10 +105,10 @@ pub fn inspect_libc(elf: &[u8]) -> Result<Option<LibcLayout>, LibcError> {
     let dtv = field("_thread_db_dtv_dtv")?;
     let pointer = field("_thread_db_dtv_t_pointer_val")?;
     let element_size = size("_thread_db_sizeof_pthread_key_data")?;
-    // Only for who waits for whom: nothing else is given up for it.
+    // Needed only to see who waits for whom, so everything else works without it.
     let tid = field("_thread_db_pthread_tid").ok();
     let tid = tid.filter(|tid| (tid.bits, tid.count, tid.offset % 4) == (32, 1, 0) && tid.offset != 0);
-    // An array that is one field: all of its bits in one element.
+    // An array described as one field: all of its bits in one element.
     let level1_size = specific.bits.saturating_mul(specific.count) / 64;
     if !specific.bits.is_multiple_of(64) || !(1..=4096).contains(&level1_size) {
         return Err(LibcError::Descriptor("_thread_db_pthread_specific"));

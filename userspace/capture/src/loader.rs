@@ -1,7 +1,8 @@
-//! Which files a command will map: its program, and the libraries that the dynamic loader will find for it (ld.so(8)).
+//! Predicts which files a command will map: its program, and the libraries that the dynamic loader will find
+//! for it (ld.so(8)).
 //!
-//! Reading an interpreter's file of 30 MB takes longer than a short command lives, so the files of a command are read before it runs.
-//! A file that this module does not find is read once it is mapped, as for any other process.
+//! Reading an interpreter's 30 MB file takes longer than a short command lives, so the files are read before
+//! the command runs. A file that is missed here is read once it is mapped, as for any other process.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,18 +14,19 @@ use std::path::{Path, PathBuf};
 use crate::elf::Elf;
 use crate::prefetch::prefetch;
 
-/// Where loaders look last. The cache of ld.so has more, which interpreters are seldom in.
+/// The loader's default folders. The cache of ld.so has more, which seldom contain interpreters.
 const FOLDERS: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 const FILES_MAX: usize = 64;
-/// Scripts whose interpreter is a script.
+/// Levels of scripts whose interpreter is a script.
 const SCRIPTS_MAX: usize = 4;
-/// The kernel reads this much of a script's first line (`BINPRM_BUF_SIZE` in include/uapi/linux/binfmts.h).
+/// The kernel reads this much of a script's first line (`BINPRM_BUF_SIZE` in
+/// <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/binfmts.h>).
 const LINE_MAX: u64 = 256;
-/// Larger files are taken for something else, as in [`crate::files`].
+/// Larger files are not inspected, as in [`crate::files`].
 const SIZE_MAX: u64 = 1 << 30;
 
-/// The files of a command, the program first; none where there is no such program.
+/// The files of a command, the program first; empty if there is no such program.
 pub fn files_of(program: &OsStr) -> Vec<PathBuf> {
     let Some(program) = program_of(program) else { return Vec::new() };
     let (mut files, mut done) = (vec![program], 0);
@@ -39,7 +41,7 @@ pub fn files_of(program: &OsStr) -> Vec<PathBuf> {
     files
 }
 
-/// The ELF file that runs: of a script, the interpreter in its first line.
+/// The ELF file that runs: for a script, the interpreter in its first line.
 fn program_of(name: &OsStr) -> Option<PathBuf> {
     let mut program = find(name)?;
     for _ in 0..SCRIPTS_MAX {
@@ -57,7 +59,7 @@ fn program_of(name: &OsStr) -> Option<PathBuf> {
     None
 }
 
-/// As execvp(3) finds a program.
+/// Finds a program as execvp(3) does.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name));
@@ -85,7 +87,7 @@ fn libraries_of(path: &Path) -> Vec<PathBuf> {
     elf.needed().filter_map(library).collect()
 }
 
-/// With the file's own folder for `$ORIGIN`.
+/// Replaces `$ORIGIN` by the file's own folder.
 fn with_origin(folders: &[u8], path: &Path) -> OsString {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let origin = path.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes();
@@ -115,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// What ldd(1) says that the loader does.
+    /// Compares with what ldd(1) reports.
     #[test]
     fn the_libraries_of_a_program_are_those_that_the_loader_finds() {
         let program = env::current_exe().unwrap();

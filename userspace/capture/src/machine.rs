@@ -1,4 +1,4 @@
-//! What `/proc` and `uname` tell of the machine and of processes as such.
+//! What `/proc` and `uname` say about the machine and its processes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,21 +19,22 @@ pub fn monotonic() -> Nanos {
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// How long one of the kernel's ticks (a jiffy) is: so exact are its coarse clocks.
+/// Length of a kernel tick (a jiffy), the resolution of its coarse clocks.
 pub fn tick() -> Nanos {
     let resolution = clock_getres(ClockId::MonotonicCoarse);
     Nanos(resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64)
 }
 
-/// Gives large blocks back to the system as soon as they are freed. glibc otherwise takes the first freed one, a library
-/// that was read to be examined, as a sign to keep such blocks, and tens of megabytes stay resident for good.
+/// Returns large blocks to the system as soon as they are freed. Otherwise, when the first one is freed (a
+/// library read for inspection), glibc raises its threshold and keeps such blocks, and tens of megabytes stay
+/// resident for good.
 pub fn keep_no_large_blocks() {
     const LARGE: libc::c_int = 256 << 10;
     // SAFETY: sets a parameter of the allocator; no memory is passed.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
 }
 
-/// The pids of all processes but our own and the kernel's threads.
+/// The pids of all processes except our own and kernel threads.
 pub fn processes() -> io::Result<Vec<u32>> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc")?;
@@ -41,11 +42,11 @@ pub fn processes() -> io::Result<Vec<u32>> {
     Ok(pids.filter(|pid| *pid != own).collect())
 }
 
-/// Why a number that the user gave cannot be watched as a process.
+/// Why a number given by the user cannot be watched as a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTarget {
     Absent,
-    /// It has ended, and its parent has not asked for its exit status yet.
+    /// It has ended, but its parent has not collected its exit status yet.
     Ended,
     /// It is a thread of this process.
     ThreadOf(u32),
@@ -65,8 +66,9 @@ pub fn check_target(pid: u32) -> Result<(), NoTarget> {
     if is_over(living_thread(pid)) { Err(NoTarget::Ended) } else { Ok(()) }
 }
 
-/// The thread through which `/proc` and `process_vm_readv` show a process: its main thread, or another one where the main thread
-/// has ended before the others. The kernel keeps such a main thread as a zombie without memory, files or names.
+/// The thread through which `/proc` and `process_vm_readv` show a process: its main thread, or another one if
+/// the main thread has ended first. The kernel keeps such a main thread as a zombie without memory, files or
+/// names.
 pub fn living_thread(pid: u32) -> u32 {
     if !is_over(pid) {
         return pid;
@@ -76,20 +78,22 @@ pub fn living_thread(pid: u32) -> u32 {
     tids.find(|tid| !is_over(*tid)).unwrap_or(pid)
 }
 
-/// Whether a thread has ended and is only waited for. `/proc/TID` shows any thread (fs/proc/base.c, `proc_pid_lookup`).
+/// Whether a thread has ended and is a zombie. `/proc/TID` works for any thread (`proc_pid_lookup` in
+/// <https://github.com/torvalds/linux/blob/v6.1/fs/proc/base.c>).
 fn is_over(tid: u32) -> bool {
-    // What has no memory has no program. To read `stat` costs five times as much, for the kernel adds up all threads.
+    // Without memory there is no program. Reading `stat` costs five times as much, because the kernel sums up
+    // all threads.
     let program = fs::read_link(format!("/proc/{tid}/exe"));
     if program.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true) {
         return false;
     }
     let stat = fs::read(format!("/proc/{tid}/stat")).unwrap_or_default();
-    // The name before it, in brackets, may be anything.
+    // The name before it, in parentheses, may contain anything.
     let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.get(1));
     matches!(state, Some(b'Z' | b'X'))
 }
 
-/// Threads of a process with their names, as the kernel's `comm` has them.
+/// Threads of a process with their names (`comm`).
 pub fn threads(pid: u32) -> impl Iterator<Item = (u32, [u8; COMM_LEN])> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| {
@@ -103,14 +107,14 @@ pub fn threads(pid: u32) -> impl Iterator<Item = (u32, [u8; COMM_LEN])> {
     })
 }
 
-/// The children of a process; none where the kernel does not list them (`CONFIG_PROC_CHILDREN`).
+/// The children of a process; empty if the kernel does not list them (`CONFIG_PROC_CHILDREN`).
 pub fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// `pids` and all their descendants that live now.
+/// `pids` and all their living descendants.
 pub fn descendants(pids: &[u32]) -> io::Result<Vec<u32>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in processes()? {
@@ -128,10 +132,10 @@ pub fn descendants(pids: &[u32]) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Words of a command line that are kept.
+/// Bytes kept of a command line.
 const COMMAND_MAX: usize = 4096;
 
-/// What `/proc/PID` says of a process.
+/// What `/proc/PID` says about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub ppid: u32,
@@ -154,10 +158,10 @@ impl Facts {
     pub fn of(pid: u32) -> Option<Self> {
         let process = ProcProcess::new(pid.try_into().ok()?).ok()?;
         let stat = process.stat().ok()?;
-        // The kernel reads it out of the process's memory.
+        // The kernel reads this from the process's memory, which can block.
         let words = blocking::run(move || fs::read(format!("/proc/{}/cmdline", living_thread(pid))));
         let words = words.and_then(std::convert::identity).unwrap_or_default();
-        // A program that names itself, as setproctitle does, leaves blanks up to where its arguments ended.
+        // A program that renames itself, as setproctitle does, leaves blanks up to where its arguments ended.
         let words = &words[..words.iter().rposition(|byte| !matches!(byte, 0 | b' ')).map_or(0, |last| last + 1)];
         let words = &words[..words.len().min(COMMAND_MAX)];
         let command = String::from_utf8_lossy(words).replace('\0', " ");

@@ -1,32 +1,34 @@
 //! Reads the memory of a watched process.
 //!
-//! `process_vm_readv` copies out of the other process's page tables: no ptrace attach, no signal, no stop, so the
-//! watched program never waits for us. It needs what a debugger needs (`PTRACE_MODE_ATTACH_REALCREDS`:
-//! the same user under a lax Yama, else `CAP_SYS_PTRACE`). The price is that the process runs on while we read: what
-//! belongs together is read in one call where that is possible, and the reader checks afterwards that it still holds.
+//! `process_vm_readv` copies through the other process's page tables without ptrace attach, signal or stop,
+//! so the watched program never waits for us. It requires the same permission as a debugger
+//! (`PTRACE_MODE_ATTACH_REALCREDS`: the same user under a lax Yama, else `CAP_SYS_PTRACE`). The price is that
+//! the process keeps running: related data is read in one call if possible, and the reader checks afterwards
+//! that it is still valid.
 //!
-//! What comes back was written by a stranger. Nothing here believes a length: the caller gives the buffer, a read fills
-//! all of it or fails, and an address that does not fit the process is `EFAULT` like any other unmapped one.
+//! The data is untrusted. No length in it is believed: the caller provides the buffer, a read fills all of it
+//! or fails, and an address that does not fit the process is `EFAULT` like any other unmapped one.
 //!
-//! A page may never come, if its owner answers for it himself: reads are done by a thread that can be left behind.
+//! A page may never arrive if its owner handles the fault itself, so a helper thread that can be abandoned
+//! does the reads.
 //!
-//! A pid may be given to another process. Code that keeps a [`ProcessMemory`] keeps the start time beside it, and drops it when the
-//! process ends or calls exec.
+//! A pid may be reused. Code that keeps a [`ProcessMemory`] also keeps the start time, and drops both when
+//! the process ends or execs.
 
 use std::io;
 
 use crate::blocking::{HeldUp, PATIENCE};
 use crate::machine::living_thread;
 
-/// One piece of a batch: where, and the buffer it fills.
+/// One piece of a batch: an address, and the buffer to fill.
 pub type Range<'a> = (u64, &'a mut [u8]);
 
-/// The memory of a process, or of a test that plays one.
+/// The memory of a process, or of a test that simulates one.
 pub trait Memory {
-    /// Fills all of `into`, or fails and leaves its content unspecified.
+    /// Fills all of `into`, or fails and leaves its contents unspecified.
     fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Fills every range, in this order, or fails. One system call where the implementation has one.
+    /// Fills every range, in this order, or fails. One system call if the implementation supports that.
     fn read_many(&self, ranges: &mut [Range<'_>]) -> io::Result<()> {
         ranges.iter_mut().try_for_each(|(address, into)| self.read(*address, into))
     }
@@ -62,15 +64,15 @@ pub struct ProcessMemory {
 
 impl ProcessMemory {
     pub fn new(pid: u32) -> Self {
-        // The kernel's own pids stop at 2^22; one beyond i32 can only be garbage, and -1 is nobody: ESRCH.
+        // The kernel's pids stop at 2^22, so a number beyond i32 is garbage; -1 yields ESRCH.
         Self { pid: pid.try_into().unwrap_or(-1) }
     }
 }
 
-/// Reads that nobody answered.
+/// Reads that were blocked.
 static HELD_UP: HeldUp<libc::pid_t, Vec<(u64, usize)>> = HeldUp::new();
 
-/// The kernel's UIO_MAXIOV: more pieces than these in one call are EINVAL.
+/// The kernel's UIO_MAXIOV: more pieces in one call are EINVAL.
 const RANGES_PER_CALL: usize = 1024;
 
 impl Memory for ProcessMemory {
@@ -99,7 +101,7 @@ fn overlap(some: &[(u64, usize)], others: &[(u64, usize)]) -> bool {
     some.iter().any(|one| others.iter().any(|other| one.0 < end(*other) && other.0 < end(*one)))
 }
 
-/// The bytes of all ranges, one after the other.
+/// The concatenated bytes of all ranges.
 fn fetch(pid: libc::pid_t, ranges: &[(u64, usize)]) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; ranges.iter().map(|(_, length)| length).sum()];
     let mut rest = bytes.as_mut_slice();
@@ -112,7 +114,7 @@ fn fetch(pid: libc::pid_t, ranges: &[(u64, usize)]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads through another thread if the main one has ended before it. As for [`call_through`].
+/// Like [`call_through`], but reads through another thread if the main one has already ended.
 fn call(pid: libc::pid_t, local: &mut [u8], remote: &[libc::iovec]) -> io::Result<()> {
     let result = call_through(pid, local, remote);
     match &result {
@@ -124,17 +126,17 @@ fn call(pid: libc::pid_t, local: &mut [u8], remote: &[libc::iovec]) -> io::Resul
     }
 }
 
-/// Fills `local`, which is as long as the ranges of `remote` together.
+/// Fills `local`, whose length is that of all ranges in `remote` together.
 fn call_through(thread: libc::pid_t, local: &mut [u8], remote: &[libc::iovec]) -> io::Result<()> {
     let into = libc::iovec { iov_base: local.as_mut_ptr().cast(), iov_len: local.len() };
-    // SAFETY: the kernel writes only into `local`, which is borrowed mutably for the time of the call; it checks `remote` against
-    // the other process's address space, never against ours.
+    // SAFETY: the kernel writes only to `local`, which is borrowed mutably during the call; it checks
+    // `remote` against the other process's address space, never ours.
     let got = unsafe {
         libc::process_vm_readv(thread, &raw const into, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
     };
     match usize::try_from(got) {
         Ok(got) if got == local.len() => Ok(()),
-        // Reading stopped at a page that is not there: the part before it is of no use to anyone.
+        // Reading stopped at an unmapped page, and the part before it is useless.
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
         Err(_) => Err(io::Error::last_os_error()),
     }
@@ -144,7 +146,7 @@ fn remote(address: u64, length: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::without_provenance_mut(address as usize), iov_len: length }
 }
 
-/// True for the error of a process that is no more.
+/// Whether the error means that the process no longer exists.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
@@ -187,7 +189,8 @@ mod tests {
     #[test]
     fn a_read_that_ends_in_nothing_is_an_error() {
         let page = rustix::param::page_size();
-        // SAFETY: a fresh anonymous mapping of two pages, of which the second is unmapped again; nobody else knows it.
+        // SAFETY: a fresh anonymous mapping of two pages, the second of which is unmapped again; nothing else
+        // refers to it.
         let start = unsafe {
             let start = rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -216,7 +219,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let memory = ProcessMemory::new(child.id());
         child.kill().unwrap();
-        // Still a zombie after this, with a pid but without memory; and then without a pid.
+        // It is first a zombie, with a pid but without memory, and then has no pid either.
         while memory.read_u8(0).is_err_and(|error| !is_gone(&error)) {
             std::thread::yield_now();
         }

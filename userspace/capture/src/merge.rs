@@ -1,33 +1,34 @@
-//! Puts Python frames among the native ones: in place of the C frames of the interpreter's loop that run them.
+//! Merges Python frames into the native stack, in place of the interpreter loop's C frames that run them.
 
 use std::ops::Range;
 
 use pyobs_abi::stack::{COUNT_UNKNOWN, loop_count, native_address};
 
-/// A frame of a whole stack, by its number among the frames of its kind.
+/// A frame of a merged stack, by its number among the frames of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
     Native(usize),
     Python(usize),
 }
 
-/// What is known of the two halves of a stack.
+/// What is known about the two halves of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Halves {
     /// Up to CPython 3.10 each C frame runs one Python frame.
     pub one_each: bool,
-    /// The native frames lead to the outermost.
+    /// Whether the native frames reach the outermost one.
     pub native_complete: bool,
-    /// There are more Python frames than were walked.
+    /// Whether there are more Python frames than were walked.
     pub python_truncated: bool,
 }
 
-/// Leaf first, as the words and the `frames` Python frames are. False when the two do not fit.
+/// The merged stack, leaf first like the words and the `frames` Python frames. Returns false if the two
+/// halves do not fit together.
 pub fn merge(words: &[u64], frames: usize, halves: Halves, merged: &mut Vec<Merged>) -> bool {
     merged.clear();
     let loops = words.iter().filter(|word| loop_count(**word).is_some()).count();
-    // Without as many frames as C frames, the innermost of those is being entered or left. When native frames are
-    // missing on the root's side, there are more Python frames.
+    // With fewer Python frames than C frames, the innermost C frame is just being entered or left. With
+    // native frames missing at the root, there are more Python frames.
     let mut without = if halves.one_each && halves.native_complete && !halves.python_truncated {
         loops.saturating_sub(frames)
     } else {
@@ -58,8 +59,9 @@ pub fn merge(words: &[u64], frames: usize, halves: Halves, merged: &mut Vec<Merg
     next == frames || !halves.native_complete
 }
 
-/// The number of native frames, leaf first, that belong to a greenlet: those up to its outermost Python frame. The frames beyond are
-/// greenlet's own code and the C frames of another greenlet. `None` if the stack is not a greenlet's.
+/// The number of native frames, leaf first, that belong to a greenlet: those up to its outermost Python
+/// frame. Beyond are greenlet's own code and another greenlet's C frames. `None` if the stack is not a
+/// greenlet's.
 pub fn greenlet_part(words: &[u64], frames: usize, one_each: bool, greenlet: &Range<u64>) -> Option<usize> {
     if frames == 0 {
         return None;
@@ -128,12 +130,12 @@ mod tests {
         let code = 0x9000..0x9100;
         let unknown = run(COUNT_UNKNOWN);
         let kept = |words: &[u64], frames, one_each| greenlet_part(words, frames, one_each, &code);
-        // It switches to another now, and was begun by one whose C frames are still there.
+        // It is switching to another greenlet, and was started by one whose C frames are still on the stack.
         let stack = [SWITCH, C, run(2), C, run(1), C, SWITCH, C, unknown, C];
         assert_eq!(kept(&stack, 3, false), Some(5));
         let stack = [SWITCH, C, unknown, C, unknown, C, SWITCH, C, unknown, C];
         assert_eq!(kept(&stack, 2, true), Some(5));
-        // The first that a thread has ends with the thread's.
+        // A thread's first greenlet ends with the thread's own frames.
         assert_eq!(kept(&[SWITCH, C, run(2), C, run(1), C], 3, false), None);
         assert_eq!(kept(&[SWITCH, C], 0, false), None);
     }

@@ -1,6 +1,6 @@
-//! Names with stars.
+//! Matches names with wildcards.
 
-/// Whether `text` is `pattern`, in which `*` stands for any characters.
+/// Whether `text` matches `pattern`, in which `*` stands for any characters.
 pub fn is_like(text: &str, pattern: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return text == pattern };
     let Some(mut text) = text.strip_prefix(head) else { return false };

@@ -1,5 +1,5 @@
-//! Reads of a file what a first look needs: headers, the dynamic segment, the dynamic symbols. A machine maps gigabytes of
-//! libraries, and nearly all of them are no interpreter.
+//! Reads only those parts of a file that a first inspection needs: headers, the dynamic segment, the dynamic
+//! symbols. A machine maps gigabytes of libraries, and nearly none of them is an interpreter.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 
-/// What is read in one piece at the most: the dynamic symbols of the largest libraries have some 20 MB.
+/// Bytes per read; the dynamic symbols of the largest libraries have about 20 MB.
 const PIECE_MAX: u64 = 64 << 20;
-/// The ELF header and the program headers behind it.
+/// The ELF header and the program headers after it.
 const HEAD: u64 = 4096;
 const DYNAMIC_MAX: usize = 4096;
 
-/// The file in memory, with zeros where it was not read: pages that are never touched cost nothing.
+/// The file in memory, with zeros where it was not read: untouched pages cost nothing.
 struct Sparse<'a> {
     file: &'a File,
     bytes: Vec<u8>,
@@ -31,8 +31,8 @@ impl Sparse<'_> {
     }
 }
 
-/// The file's size in bytes, of which what names its exported symbols and its sections is filled in. `None` for what is
-/// no well-formed ELF file.
+/// A buffer of the file's size in which its exported symbols and section names are filled in. `None` if it is
+/// not a well-formed ELF file.
 pub fn prefetch(file: &File, size: u64) -> Option<Vec<u8>> {
     let mut sparse = Sparse { file, bytes: vec![0; usize::try_from(size).ok()?] };
     sparse.fill(0..HEAD)?;
@@ -56,8 +56,8 @@ pub fn prefetch(file: &File, size: u64) -> Option<Vec<u8>> {
         }
         let strings = entries.iter().find(|entry| entry.d_tag(LE) == elf::DT_STRSZ).map_or(0, |entry| entry.d_val(LE));
         if let Some(tables) = tables {
-            // The tables lie side by side in one segment, the strings last but for what is small; 1 MiB covers a table
-            // whose end no entry tells.
+            // The tables are adjacent in one segment, with the strings last except for small ones. No entry
+            // gives a table's end, so 1 MiB more is read.
             let end = tables.end.saturating_add(strings).saturating_add(1 << 20);
             let segment = segments.iter().find(|segment| {
                 segment.p_type(LE) == elf::PT_LOAD
@@ -71,8 +71,8 @@ pub fn prefetch(file: &File, size: u64) -> Option<Vec<u8>> {
     Some(sparse.bytes)
 }
 
-/// Fills in, in what [`prefetch`] has returned, all that is loaded, and the symbols that are not: everything but the debug
-/// information, which is most of an interpreter's file.
+/// Adds everything that is loaded, and the symbols that are not, to the result of [`prefetch`]. That leaves
+/// out the debug information, which is most of an interpreter's file.
 pub fn fill_loaded(file: &File, prefetched: Vec<u8>) -> Option<Vec<u8>> {
     let mut sparse = Sparse { file, bytes: prefetched };
     let header = *FileHeader64::<LE>::parse(&*sparse.bytes).ok()?;
@@ -90,12 +90,12 @@ pub fn fill_loaded(file: &File, prefetched: Vec<u8>) -> Option<Vec<u8>> {
     Some(sparse.bytes)
 }
 
-/// As [`fill_loaded`], of a file that nobody has looked at before.
+/// Like [`fill_loaded`], for a file not read before.
 pub fn read_loaded(file: &File, size: u64) -> Option<Vec<u8>> {
     fill_loaded(file, prefetch(file, size)?)
 }
 
-/// The table of sections and their names; a stripped or cut file may have none.
+/// The section table and its names; a stripped or truncated file may have none.
 fn sections(sparse: &mut Sparse<'_>, header: &FileHeader64<LE>) -> Option<()> {
     let count = header.e_shnum.get(LE);
     let start = header.e_shoff(LE);
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::elf::Elf;
 
-    /// The libraries that this test itself has mapped, and programs of the system.
+    /// The libraries mapped by this test itself, and programs of the system.
     fn files() -> impl Iterator<Item = std::path::PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let mapped: std::collections::BTreeSet<String> =

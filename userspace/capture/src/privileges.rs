@@ -1,7 +1,7 @@
-//! Gives up the rights that attaching took, once everything is attached.
+//! Drops the privileges used for attaching, once everything is attached.
 //!
-//! Capabilities belong to threads: [`drop_after_attach`] binds the calling thread and those it starts afterwards, so it
-//! is called before other threads exist, or on each of them.
+//! Capabilities belong to threads: [`drop_after_attach`] affects the calling thread and those it starts
+//! afterwards, so it is called before other threads exist, or on each of them.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::{blocking, rights};
 
-/// Memory and files of the watched processes, through `process_vm_readv` and `/proc/PID/root`.
+/// Needed for the memory and files of watched processes (`process_vm_readv`, `/proc/PID/root`).
 const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
 
 const NICENESS: i32 = -10;
@@ -23,8 +23,8 @@ const NICENESS: i32 = -10;
 pub enum Keep {
     #[default]
     Reading,
-    /// New files in a folder that is not root's: SQLite makes and removes its journal beside the recording, and
-    /// `sudo pyobs record` in a user's folder could do neither without CAP_DAC_OVERRIDE.
+    /// New files in a folder that does not belong to root. SQLite creates and removes its journal next to the
+    /// recording, and without CAP_DAC_OVERRIDE `sudo pyobs record` in a user's folder could do neither.
     WritingAnywhere,
 }
 
@@ -41,32 +41,33 @@ pub struct DropError {
     error: io::Error,
 }
 
-/// Keeps only what reading needs, for this thread, its later threads and everything they might execute.
+/// Keeps only what reading needs, for this thread, its later threads and everything that they exec.
 ///
-/// `kernel` is (major, minor). Perf events, links and maps that are open go on working; new ones cannot be had.
+/// `kernel` is (major, minor). Open perf events, links and maps keep working; new ones cannot be created.
 pub fn drop_after_attach(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
     drop_all_but(wanted(kernel, keep))
 }
 
-/// As [`drop_after_attach`], for a thread that goes on putting probes on processes that come later, or in windows of
-/// time. A probe on user space is a perf event, and CAP_PERFMON does not do for this kind: the kernel asks for
-/// CAP_SYS_ADMIN (tried on 6.18; kernel/events/core.c, perf_uprobe_event_init).
+/// Like [`drop_after_attach`], for a thread that keeps attaching probes, to later processes or in time
+/// windows. A user-space probe is a perf event for which CAP_PERFMON is not enough: the kernel requires
+/// CAP_SYS_ADMIN (tried on 6.18; `perf_uprobe_event_init` in
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/events/core.c>).
 pub fn drop_but_probing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
     drop_all_but(wanted(kernel, keep) | CapabilitySet::SYS_ADMIN)
 }
 
-/// As [`drop_after_attach`], for a thread that goes on setting watchpoints on other processes' threads: perf events, which
-/// CAP_PERFMON usually does for.
+/// Like [`drop_after_attach`], for a thread that keeps setting watchpoints on other processes' threads. These
+/// are perf events for which CAP_PERFMON is usually enough.
 pub fn drop_but_watching(kernel: (u32, u32)) -> Result<Dropped, DropError> {
-    // Before 5.8 there is no CAP_PERFMON.
+    // CAP_PERFMON exists since 5.8.
     let watching = if kernel < (5, 8) { CapabilitySet::SYS_ADMIN } else { rights::for_perf_events() };
     drop_all_but(wanted(kernel, Keep::Reading) | watching | CapabilitySet::SYS_NICE)
 }
 
-/// Puts the calling thread before others in the queue for a CPU, where it may: a process that lives for 50 ms on a busy
-/// machine is gone before one of many equals gets its turn. What pyobs uses is bounded by its budget.
+/// Raises the calling thread's priority, if allowed: on a busy machine, a process that lives for 50 ms is
+/// gone before one of many equal threads gets its turn. The budget limits what pyobs uses.
 pub fn go_first() {
-    // Without the right to it, it is as all others are.
+    // Without the privilege, the priority stays the default.
     let _ = rustix::process::setpriority_process(None, NICENESS);
 }
 
@@ -78,7 +79,7 @@ fn drop_all_but(wanted: CapabilitySet) -> Result<Dropped, DropError> {
     clear_ambient_capability_set().map_err(failed("clearing the ambient set"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in every_capability() {
-            // An error is that of a number beyond the kernel's last capability.
+            // Fails for numbers beyond the kernel's last capability.
             if capability_is_in_bounding_set(capability).unwrap_or(false) {
                 remove_capability_from_bounding_set(capability).map_err(failed("emptying the bounding set"))?;
             }
@@ -87,17 +88,17 @@ fn drop_all_but(wanted: CapabilitySet) -> Result<Dropped, DropError> {
     set_no_new_privs(true).map_err(failed("no_new_privs"))?;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed("capset"))?;
-    // It still has those rights that this thread had.
+    // The helper thread still has this thread's former privileges.
     blocking::renew();
     Ok(Dropped { kept })
 }
 
 fn wanted(kernel: (u32, u32), keep: Keep) -> CapabilitySet {
     let mut wanted = READING;
-    // More memory for unwind tables. Before 5.19 kernel.unprivileged_bpf_disabled also forbids to read and write maps
-    // that are open.
+    // For more memory for unwind tables. Before 5.19, kernel.unprivileged_bpf_disabled also forbids reading
+    // and writing open maps without it.
     wanted |= CapabilitySet::BPF;
-    // /proc/PID/map_files.
+    // For /proc/PID/map_files.
     wanted |= if kernel < (5, 9) { CapabilitySet::SYS_ADMIN } else { CapabilitySet::CHECKPOINT_RESTORE };
     if keep == Keep::WritingAnywhere {
         wanted |= CapabilitySet::DAC_OVERRIDE;

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`: what a process has mapped executable.
+//! `/proc/PID/maps`: the executable mappings of a process.
 
 pub mod lines;
 
@@ -14,10 +14,10 @@ use self::lines::Line;
 use crate::files::FileId;
 use crate::machine::living_thread;
 
-/// Mappings that are kept of a process, which is what the kernel side looks through.
+/// Mappings kept per process, which is what the kernel side searches.
 const KEPT_MAX: usize = PROCESS_MAPPINGS_MAX as usize;
 
-/// What the kernel puts behind the path of such a file.
+/// The kernel's suffix to the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
 /// An executable mapping.
@@ -27,7 +27,7 @@ pub struct Mapping {
     pub end: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// `None` for memory without a file.
+    /// `None` for anonymous memory.
     pub file: Option<FileId>,
     /// The file's base name, or the kernel's name of the mapping such as `[vdso]`.
     pub name: Arc<str>,
@@ -39,18 +39,18 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 
-    /// The file's path as the process sees it; empty where there is no file.
+    /// The file's path as the process sees it; empty without a file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file has no name any more, or another has it.
+    /// Whether the file was unlinked or replaced.
     pub fn is_deleted(&self) -> bool {
         self.path.as_os_str().as_encoded_bytes().ends_with(DELETED.as_bytes())
     }
 
-    /// Ways to open the mapped file, best first: the mapping itself, which is right even when the file was deleted or
-    /// lies in another mount namespace; then the path as the process sees it.
+    /// Paths to open the mapped file, best first: the mapping itself, which is right even if the file was
+    /// deleted or is in another mount namespace; then the path as the process sees it.
     pub fn ways(&self, pid: u32) -> [PathBuf; 2] {
         let inside = self.path.strip_prefix("/").unwrap_or(&self.path);
         let pid = living_thread(pid);
@@ -61,20 +61,20 @@ impl Mapping {
     }
 }
 
-/// The executable mappings of a process, by address. Of one with more than [`KEPT_MAX`], those of the files with the fewest
-/// mappings: an interpreter and its libraries are mapped once or twice each.
+/// The executable mappings of a process, by address. With more than [`KEPT_MAX`], those of the files with the
+/// fewest mappings: an interpreter and its libraries are mapped once or twice each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mappings {
     kept: Vec<Mapping>,
-    /// Those beyond.
+    /// Number of mappings beyond those kept.
     left_out: u64,
-    /// Mappings of any kind, which is what a look at them costs.
+    /// Mappings of any kind, which determine the cost of reading them.
     lines: usize,
     /// The code of the extension module `greenlet._greenlet`.
     greenlet: Option<(u64, u64)>,
 }
 
-/// What the file of greenlet's extension module begins with.
+/// Prefix of the file name of greenlet's extension module.
 const GREENLET: &str = "_greenlet.";
 
 impl Mappings {
@@ -97,17 +97,17 @@ impl Mappings {
         Ok(Self { kept, left_out, lines, greenlet })
     }
 
-    /// How many executable mappings are not among them.
+    /// Number of executable mappings not kept.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// How many mappings of any kind the process has.
+    /// Number of mappings of any kind.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// Whether a process has mapped executable what it had before.
+    /// Whether the executable mappings are unchanged.
     pub fn is_same(&self, other: &Self) -> bool {
         self.kept == other.kept && self.left_out == other.left_out
     }
@@ -117,7 +117,7 @@ impl Mappings {
         self.kept[..after].last().filter(|mapping| mapping.has(address))
     }
 
-    /// The addresses of greenlet's code, in a process that has some.
+    /// The addresses of greenlet's code, if the process has loaded it.
     pub fn greenlet(&self) -> Option<Range<u64>> {
         self.greenlet.map(|(start, end)| start..end)
     }
@@ -131,7 +131,7 @@ impl Mappings {
 #[derive(Default)]
 struct Seen {
     mappings: Vec<(usize, Mapping)>,
-    /// How many each file has, by the number that goes with the mapping.
+    /// Number of mappings of each file, indexed by the number stored with a mapping.
     counts: Vec<usize>,
     numbers: HashMap<(Option<FileId>, Arc<str>), usize>,
     left_out: u64,
@@ -159,13 +159,13 @@ impl Seen {
         self.mappings.push((number, mapping));
     }
 
-    /// Those that fit, and how many do not.
+    /// The mappings that fit, and the number of the others.
     fn into_kept(mut self, room: usize) -> (Vec<Mapping>, u64) {
         let Some(beyond) = self.mappings.len().checked_sub(room).filter(|beyond| *beyond > 0) else {
             return (self.mappings.into_iter().map(|(_, mapping)| mapping).collect(), self.left_out);
         };
         let counts = &self.counts;
-        // Stable: of one file, the lowest addresses stay.
+        // The sort is stable: of one file, the lowest addresses are kept.
         self.mappings.sort_by_key(|(number, _)| (counts[*number], *number));
         self.mappings.truncate(room);
         let mut kept: Vec<Mapping> = self.mappings.into_iter().map(|(_, mapping)| mapping).collect();
@@ -174,7 +174,7 @@ impl Seen {
     }
 }
 
-/// The mapping that a line of the file tells of, if it is executable.
+/// Parses a line; `None` unless the mapping is executable.
 fn executable(line: &[u8]) -> Option<Mapping> {
     let line = String::from_utf8_lossy(line);
     let Line { start, end, offset, permissions, device, inode, path } = Line::parse(&line)?;
@@ -208,13 +208,13 @@ mod tests {
         assert_eq!(mappings.find(0x42_0000), None);
         let gone = mappings.find(0x7f00_0000_0fff).unwrap();
         assert_eq!((&*gone.name, gone.is_deleted(), python.is_deleted()), ("gone.so", true, false));
-        // Nobody has such a process's mapping, nor a file of that name.
+        // No such process and no such file exists.
         let why = crate::files::open(u32::MAX, gone).unwrap_err().to_string();
         assert!(why.contains("replaced on disk"), "{why}");
         assert_eq!(&*mappings.find(0x7ffd_0000_0000).unwrap().name, "[vdso]");
     }
 
-    /// What a process with a file mapped over and over has: the interpreter lies above all of it.
+    /// The map of a process with one file mapped many times, and the interpreter above all of it.
     fn many(count: u64) -> String {
         let mut maps = String::new();
         for number in 0..count {

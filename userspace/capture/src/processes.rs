@@ -30,17 +30,20 @@ use self::token_bucket::TokenBuckets;
 pub use self::watched::Watched;
 use self::watched::sampled;
 
-/// How long after the first notice of a mapping a process is looked at, so that its loader gets on.
+/// Delay between the first notice of a mapping and the look at the process, so that its loader makes
+/// progress.
 const EXAMINE_AFTER: Duration = Duration::from_millis(2);
-/// When, and how many times, an interpreter that is not ready is tried again: every so many times it takes one step longer,
-/// up to half a minute in all, which one may need on a machine with hundreds that start at once.
+/// Retries for an interpreter that is not ready: the first interval, the number of tries after which it grows
+/// by one step, and the number of tries. They span half a minute, which may be needed on a machine where
+/// hundreds start at once.
 const RETRY_AFTER: Duration = Duration::from_millis(3);
 const TRIES_A_STEP: u32 = 20;
 const TRIES: u32 = 600;
-/// How long after a notice of a mapping the map of a watched process is read again: a loader maps one file after another.
+/// Delay between a notice of a mapping and reading a watched process's map again: a loader maps one file
+/// after another.
 const REFRESH_AFTER: Duration = Duration::from_millis(5);
 
-/// One turn of the loop spends at most this much time on processes, plus one process.
+/// Time limit per turn of the loop for processes, plus one process; the rest waits for the next turn.
 const TURN: Duration = Duration::from_millis(100);
 
 /// A process that runs CPython now.
@@ -50,7 +53,7 @@ pub struct Running<'a> {
     pub python: &'a Attached,
 }
 
-/// A process that may hold an interpreter that is not known to us yet.
+/// A process that may contain an interpreter not yet known.
 struct Pending {
     due: Instant,
     tries: u32,
@@ -61,15 +64,15 @@ pub struct Processes {
     start: Nanos,
     watched: HashMap<u32, Watched>,
     pending: HashMap<u32, Pending>,
-    /// Watched processes whose memory map has changed, and when it is to be read.
+    /// Watched processes whose memory map has changed, and when to read it.
     changed: HashMap<u32, Instant>,
-    /// How often their maps may be read.
+    /// Limits how often maps may be read.
     map_reads: TokenBuckets,
     changed_files: Vec<FileId>,
-    /// What was said of interpreters that are not watched.
+    /// What was reported about interpreters that are not watched.
     refused: HashSet<String>,
     notes: Vec<String>,
-    /// A process that is nobody's business before its exec.
+    /// The launched process, which is ignored before its exec.
     expected: Option<u32>,
     files: Files,
     pub native: Native,
@@ -101,12 +104,12 @@ impl Processes {
         }
     }
 
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
     }
 
-    /// With what unwinds its native code.
+    /// A watched process, with what unwinds its native code.
     pub fn get(&mut self, pid: u32) -> Option<(&mut Watched, &mut Native)> {
         Some((self.watched.get_mut(&pid)?, &mut self.native))
     }
@@ -116,14 +119,14 @@ impl Processes {
         self.grew
     }
 
-    /// Those that run CPython now.
+    /// The processes that run CPython now.
     pub fn running(&self) -> impl Iterator<Item = Running<'_>> + Clone {
         self.watched.iter().filter_map(|(pid, watched)| {
             Some(Running { pid: *pid, id: watched.id, python: watched.python.as_deref()? })
         })
     }
 
-    /// All of them, other programs than CPython, too.
+    /// All watched processes, including programs other than CPython.
     pub fn watched(&self) -> impl Iterator<Item = (u32, ProcessRef)> + '_ {
         self.watched.iter().map(|(pid, watched)| (*pid, watched.id))
     }
@@ -133,7 +136,7 @@ impl Processes {
         self.watched.iter().flat_map(|(pid, watched)| watched.mappings.iter().map(|mapping| (*pid, mapping)))
     }
 
-    /// Grows whenever a process has mapped something new.
+    /// Increases whenever a process has mapped something new.
     pub fn maps_read(&self) -> u64 {
         self.maps_read
     }
@@ -142,23 +145,23 @@ impl Processes {
         self.watched.get(&pid).is_some_and(|watched| watched.python.is_some())
     }
 
-    /// Whether certain processes were asked for.
+    /// Whether the user chose certain processes.
     pub fn has_targets(&self) -> bool {
         !self.everything
     }
 
-    /// With targets: whether any of them lives.
+    /// With targets: whether any of them is alive.
     pub fn targets_alive(&self) -> bool {
         self.everything || self.expected.is_some() || !self.watched.is_empty()
     }
 
-    /// How soon a process has to be looked at.
+    /// When the next process has to be looked at.
     pub fn next_due(&self) -> Option<Duration> {
         let due = self.pending.values().map(|pending| pending.due).chain(self.changed.values().copied()).min()?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// Looks at a process that runs already.
+    /// Looks at a process that is already running.
     pub fn begin(&mut self, pid: u32, object: &mut Object, events: &mut Vec<Event>) {
         if !self.everything {
             self.watch(pid, None, object, events);
@@ -166,7 +169,7 @@ impl Processes {
         self.attach(pid, 0, object, events);
     }
 
-    /// Watches a process from its exec on, by which it becomes this program.
+    /// Watches a process from its exec of this program on.
     pub fn expect(&mut self, pid: u32, program: &OsStr, object: &mut Object, events: &mut Vec<Event>) {
         for path in loader::files_of(program) {
             self.files.look_ahead(&path);
@@ -179,7 +182,7 @@ impl Processes {
         self.expected == Some(pid)
     }
 
-    /// Something was mapped executable by some process.
+    /// Handles a notice that some process mapped something executable.
     pub fn mapped(&mut self, Mapped { pid, behind }: Mapped) {
         if self.watched.contains_key(&pid) {
             self.changed.entry(pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
@@ -197,27 +200,27 @@ impl Processes {
         }
     }
 
-    /// Files that are others than they were, since the last call.
-    /// Sentences for the user that have come up since the last call.
+    /// Sentences for the user since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
+    /// Files that were replaced since the last call.
     pub fn take_changed_files(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.changed_files)
     }
 
-    /// Puts a process on the list of those to be looked at.
+    /// Adds a process to the list of those to look at.
     pub fn visit(&mut self, pid: u32) {
         self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + EXAMINE_AFTER, tries: 0 });
     }
 
-    /// Watched processes that have ended without notice.
+    /// Watched processes whose end was not reported.
     pub fn gone(&self) -> Vec<u32> {
         self.watched.keys().copied().filter(|pid| !machine::is_alive(*pid)).collect()
     }
 
-    /// Notices were lost: any process may have mapped something.
+    /// Looks at all processes after notices were lost, because any of them may have mapped something.
     pub fn examine_all(&mut self) {
         for pid in self.watched.keys() {
             self.changed.entry(*pid).or_insert_with(|| Instant::now() + REFRESH_AFTER);
@@ -229,7 +232,7 @@ impl Processes {
         }
     }
 
-    /// Looks at the processes whose time has come. The next turn takes those that this one has no time for.
+    /// Looks at the processes that are due. The next turn takes those that this one has no time for.
     pub fn attach_due(&mut self, object: &mut Object, events: &mut Vec<Event>) {
         let now = Instant::now();
         let due: Vec<(u32, u32)> =
@@ -289,7 +292,7 @@ impl Processes {
         }
     }
 
-    /// Forgets what was made of files that are others now.
+    /// Drops what was derived from files that were replaced.
     fn forget_changed(&mut self) {
         for file in self.files.take_changed() {
             self.native.forget(file);
@@ -297,7 +300,7 @@ impl Processes {
         }
     }
 
-    /// Reads a process's memory map on its allowance.
+    /// Reads a process's memory map, charged to its allowance.
     fn read_map(&mut self, pid: u32) -> std::io::Result<Mappings> {
         let before = thread_time();
         let mappings = Mappings::of(pid)?;

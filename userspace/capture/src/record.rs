@@ -1,5 +1,5 @@
-//! Records of the ring, from bytes. The bytes come from our own programs, yet nothing is believed: a length that does
-//! not fit is no record.
+//! Parses records from the ring buffer. Our own programs write them, but no length is trusted: one that does
+//! not fit makes the record malformed.
 
 use pyobs_abi::copy::StackCopy;
 use pyobs_abi::process::{Fork, Mapped};
@@ -19,9 +19,9 @@ pub struct Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A family's, with a stack.
+    /// A family's record with a stack.
     Stack(Family, Stack),
-    /// A family's, without.
+    /// A family's record without a stack.
     Plain(Family, Plain),
     Code(Box<CopiedCode>),
     Lifecycle(Lifecycle),
@@ -29,7 +29,7 @@ pub enum Record {
     StackCopy(Box<StackCopy>),
 }
 
-/// A record that its family reads.
+/// A record that its family parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub header: Header,
@@ -37,13 +37,13 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// As this type, which begins with a header; `None` if it is too short for that.
+    /// Reads the record as this type, which begins with a header; `None` if it is too short.
     pub fn read<T: aya::Pod>(&self) -> Option<T> {
         read(&self.bytes, 0)
     }
 }
 
-/// A turn in the life of a process.
+/// An event in the lifecycle of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
     Fork { parent: Header, child: u32 },
@@ -56,7 +56,7 @@ pub enum Lifecycle {
 pub struct Stack {
     pub sample: Sample,
     pub kernel: Vec<u64>,
-    /// Words, as `pyobs_abi::stack` has them.
+    /// Words in the format of `pyobs_abi::stack`.
     pub native: Vec<u64>,
     pub frames: Vec<Frame>,
 }
@@ -82,12 +82,12 @@ impl Stack {
 }
 
 impl Record {
-    /// The stack in it, if it has one.
+    /// The record's stack, if it has one.
     pub fn stack(&self) -> Option<&Stack> {
         if let Self::Stack(_, stack) = self { Some(stack) } else { None }
     }
 
-    /// `kind_of` knows the kinds of families' records.
+    /// `kind_of` looks up the kinds of families' records.
     pub fn parse(bytes: &[u8], kind_of: impl FnOnce(u32) -> Option<Kind>) -> Option<Self> {
         let header: Header = read(bytes, 0)?;
         match header.kind {
@@ -111,7 +111,7 @@ impl Record {
     }
 }
 
-/// A thread's name as the kernel has it.
+/// A thread's name in the kernel's format.
 pub fn name(comm: &[u8; COMM_LEN]) -> String {
     let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..length]).into_owned()

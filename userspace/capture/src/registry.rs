@@ -1,7 +1,7 @@
-//! The probe families, and what each takes: this is the only list of them in the crate.
+//! The probe families and their specifications: the only list of them in the crate.
 //!
-//! What a family does is in its folder below `families`. `doctor`, `--probe`, the help texts and the tables in docs/cli.md
-//! derive from here.
+//! What a family does is in its folder below `families`. `doctor`, `--probe`, the help texts and the tables
+//! in docs/cli.md are derived from here.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,8 @@ const SHARED: [ProgramSpec; 3] = [
     ProgramSpec::new(LIFECYCLE[2].0, &Family::ALL),
 ];
 
-/// Those of the families that look at system calls. They also tell of executable mappings, which other means do without them.
+/// The programs of the families that watch system calls. They also report executable mappings, which can be
+/// found in other ways without them.
 const SYSTEM_CALLS: [ProgramSpec; 4] = {
     const FAMILIES: &[Family] = &[Family::Arena, Family::Shm];
     [
@@ -43,10 +44,10 @@ pub fn spec(family: Family) -> &'static FamilySpec {
     &SPECS[family as usize]
 }
 
-/// Kinds are below this.
+/// Kinds of records are below this.
 const KINDS: usize = 64;
 
-/// What a kind of record is; `None` if it is no family's.
+/// The kind of a record; `None` if it belongs to no family.
 pub fn kind(kind: u32) -> Option<Kind> {
     static TABLE: LazyLock<[Option<Kind>; KINDS]> = LazyLock::new(|| {
         let mut table = [None; KINDS];
@@ -62,7 +63,7 @@ pub fn kind(kind: u32) -> Option<Kind> {
     *TABLE.get(kind as usize)?
 }
 
-/// What the object has. Maps of families that are not `wanted` take no memory.
+/// The contents of the object. Maps of families that are not `wanted` take no memory.
 pub fn contents(wanted: impl Fn(Family) -> bool) -> Contents {
     let programs = SPECS.iter().flat_map(|spec| spec.programs);
     let sizes = SPECS.iter().flat_map(|spec| {
@@ -81,14 +82,14 @@ pub fn control_bits(families: &[Family]) -> u64 {
     families.iter().fold(0, |bits, family| bits | spec(*family).control_bit)
 }
 
-/// The families that put probes on functions, which takes CAP_SYS_ADMIN.
+/// The families that attach probes to functions, which takes CAP_SYS_ADMIN.
 pub fn with_probes() -> &'static [Family] {
     static FAMILIES: LazyLock<Vec<Family>> =
         LazyLock::new(|| SPECS.iter().filter(|spec| spec.puts_probes).map(|spec| spec.family).collect());
     &FAMILIES
 }
 
-/// The families that look at system calls.
+/// The families that watch system calls.
 pub fn of_system_calls() -> Vec<Family> {
     SPECS
         .iter()

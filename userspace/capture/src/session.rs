@@ -1,6 +1,6 @@
-//! One capture, from attaching to the last event.
+//! One capture, from attaching the probes to the last event.
 
-/// What collectors work with. Not a method, which would borrow the whole session.
+/// What collectors work with. A macro, because a method would borrow the whole session.
 macro_rules! context {
     ($session:expr) => {
         crate::family::Context {
@@ -65,55 +65,55 @@ use self::requested::Requested;
 
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
-/// A process that was asked for is looked at most often for this long after its start. Each process is looked at often in its first
-/// second, in which its interpreter is found and probes are put on its libraries.
+/// A process that the user chose is polled most often for the first of these times after its start. Any
+/// process is polled often for the second, in which its interpreter is found and its libraries get probes.
 const NEWBORN: Duration = Duration::from_millis(200);
 const STARTS: Duration = Duration::from_secs(1);
-/// Between two looks whether names have come.
+/// Pause between two checks for answered names.
 const POLL_PAUSE: Duration = Duration::from_millis(4);
 const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
     object: Object,
-    /// What tells of executable mappings where the programs at system calls do not.
+    /// Reports executable mappings if no system call program does.
     sideband: Option<Sideband>,
     processes: Processes,
     interner: Interner,
     stacks: Stacks<Token>,
     collectors: Collectors,
-    /// Samples of the CPUs that were named in this turn.
+    /// CPU samples named in this turn.
     samples: Vec<Sample>,
-    /// The memory maps that the collectors have seen.
+    /// Version of the memory maps that the collectors have seen.
     maps_seen: u64,
     keep_every: u64,
     arbiter: Arbiter,
     meta: Meta,
-    /// On the kernel's clock, as the end, which is not known before the sampler is detached.
+    /// Both on the kernel's clock. The end is unknown until the sampler is detached.
     start: Nanos,
     end: Option<Nanos>,
     _statistics: Statistics,
-    /// Threads whose work is done once a file.
+    /// CPU time of the threads whose work is done once per file.
     helpers: [ThreadTime; 2],
     counted_losses: [u64; Loss::COUNT],
     counted_missed_calls: u64,
     cost_at: Instant,
     cpu_at_start: Duration,
-    /// Of that, what this thread has used for work that is done once a process.
+    /// The part of that which this thread used for work done once per process.
     startup: Duration,
     poll_schedule: PollSchedule,
     notes: Vec<String>,
     scratch: Vec<Event>,
-    /// Only where they were asked for.
+    /// Only if they were requested.
     copies: Option<Copies>,
-    /// The last, for fields are dropped in their order.
+    /// Last, because fields are dropped in order.
     _closed: Closed,
 }
 
 impl Session {
-    /// Attaches everything. Samplers come last, so that nothing half attached runs.
+    /// Attaches everything. Samplers come last, so that nothing runs half attached.
     ///
-    /// A family that this machine cannot have is left out, and named in [`Meta::refused`]. It is an error if that is `cpu`, or
-    /// every family that was asked for.
+    /// A family that this machine cannot run is left out and listed in [`Meta::refused`]. It is an error if
+    /// that is `cpu`, or every requested family.
     pub fn start(options: &Options) -> Result<Self, StartError> {
         preflight::check()?;
         machine::keep_no_large_blocks();
@@ -166,7 +166,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts each family that was asked for.
+    /// Starts each requested family.
     fn attach(&mut self, requested: &mut Requested) -> Result<(), StartError> {
         let context = context!(self);
         self.collectors = Collectors::start(requested, context, &mut self.meta)?;
@@ -184,7 +184,8 @@ impl Session {
         Ok(())
     }
 
-    /// The recording begins: everything is attached. What was found until now was there at its start.
+    /// Begins the recording once everything is attached. What was found so far counts as present from the
+    /// start.
     fn begin(&mut self, start: Nanos) {
         self.start = start;
         self.meta.started = machine::utc(SystemTime::now());
@@ -224,29 +225,29 @@ impl Session {
         &self.meta
     }
 
-    /// Whether probes are put while it runs, which takes rights.
+    /// Whether it attaches probes during the capture, which takes privileges.
     pub fn goes_on_probing(&self) -> bool {
         self.collectors.all().any(Collector::goes_on_probing)
     }
 
-    /// Sentences for the user that have come up since the last call.
+    /// Sentences for the user since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.processes.notes());
         notes
     }
 
-    /// What was asked for by its name and has not been found so far, in words.
+    /// What the user named and no process has had so far, in words.
     pub fn unfound(&self) -> Vec<String> {
         self.collectors.all().flat_map(Collector::unfound).collect()
     }
 
-    /// False once every process that was asked for, and every child of it, has ended.
+    /// False once every process that the user chose, and all their children, have ended.
     pub fn targets_alive(&self) -> bool {
         self.processes.targets_alive()
     }
 
-    /// Has [`Self::poll`] return early when there is something in `source`, or its other end is closed.
+    /// Makes [`Self::poll`] return early when `source` is readable or its other end is closed.
     pub fn listen(&self, source: impl AsFd) -> std::io::Result<()> {
         self.poll_schedule.listen(source)
     }
@@ -270,7 +271,6 @@ impl Session {
         Ok(self.poll_schedule.wait(until, due)?)
     }
 
-    /// One turn of the loop.
     fn drain(&mut self) {
         self.object.log_messages();
         self.object.jitter_ticks();
@@ -279,7 +279,8 @@ impl Session {
         self.settle();
     }
 
-    /// What follows records. Notices of mappings come after them: an exec must be known before what it maps.
+    /// Work that follows the records. Notices of mappings come last, because an exec must be known before
+    /// what it maps.
     fn settle(&mut self) {
         if let Some(sideband) = &mut self.sideband {
             let mut mapped = HashSet::new();
@@ -340,7 +341,7 @@ impl Session {
         }
     }
 
-    /// Since the recording began, and at most its length.
+    /// Time since the recording began, at most its length.
     pub fn now(&self) -> Nanos {
         self.end.unwrap_or_else(machine::monotonic).saturating_sub(self.start)
     }
@@ -349,7 +350,7 @@ impl Session {
     pub fn finish(mut self, events: &mut Vec<Event>) {
         self.object.detach_sampler();
         self.end = Some(machine::monotonic());
-        // What cannot be turned off leaves the ring with more than it held, which is bounded here.
+        // If turning off fails, the ring buffer keeps filling, so the drain below is bounded.
         let _ = self.object.turn_on(0);
         self.collectors.all_mut().for_each(|collector| collector.stop());
         self.drain_ring_once();
@@ -368,7 +369,7 @@ impl Session {
     }
 }
 
-/// The object with the maps that these options need.
+/// Opens the object with the maps that these options need.
 fn open(options: &Options) -> Result<Object, StartError> {
     let mut features = Features::of_running_kernel();
     features.loops &= options.walk != Walk::Bounded;

@@ -1,4 +1,4 @@
-//! Lines of the files that watched programs say they are made of.
+//! Reads source lines from the files that watched programs name.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -10,17 +10,17 @@ use rustix::fs::{Access, Mode, OFlags, access, open};
 use crate::blocking::{HeldUp, PATIENCE};
 use crate::machine::{living_thread, utc};
 
-/// What lies behind so many bytes of a file is not looked for.
+/// Bytes searched per file; lines beyond this are not shown.
 const SIZE_MAX: u64 = 4 << 20;
 
-/// Files of file systems that answer no more, by the process that names them.
+/// Files on file systems that do not respond, by the process that names them.
 static HELD_UP: HeldUp<Option<u32>, String> = HeldUp::new();
 
-/// A line of a file, counted from 1 on, where it can be read and is surely what ran: the file has not been changed since
-/// `before` (RFC 3339, UTC), and the process, if there is one yet, has the same files as this one.
+/// A line of a file, counted from 1, if it is readable and certainly what ran: the file was not changed since
+/// `before` (RFC 3339, UTC), and the process, if any, has the same view of the file system as this one.
 ///
-/// A program can say of its code that it comes from any file. So only what the user who runs pyobs may read is read, whatever
-/// pyobs itself may.
+/// A program can claim that its code comes from any file. So only files are read that the user who runs pyobs
+/// may read, whatever pyobs itself may.
 pub fn line(pid: Option<u32>, file: &str, line: u32, before: &str) -> Option<String> {
     let (way, before) = (file.to_owned(), before.to_owned());
     HELD_UP.run((pid, file.to_owned()), String::eq, PATIENCE, move || read(pid, &way, line, &before)).ok().flatten()
@@ -30,21 +30,21 @@ fn read(pid: Option<u32>, file: &str, line: u32, before: &str) -> Option<String>
     if !file.starts_with('/') || pid.is_some_and(|pid| !has_our_files(pid)) {
         return None;
     }
-    // To open a device may block or act; this only finds the file.
+    // Opening a device could block or have side effects; this only finds the file.
     let found: OwnedFd = open(file, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let way = format!("/proc/self/fd/{}", found.as_raw_fd());
     let status = fs::metadata(&way).ok()?;
     if !status.is_file() || utc(status.modified().ok()?).as_str() > before {
         return None;
     }
-    // By the real user's rights, not by the effective ones: access(2).
+    // Uses the real user's permissions, not the effective ones: access(2).
     access(&way, Access::READ_OK).ok()?;
     let mut lines = BufReader::new(File::open(&way).ok()?.take(SIZE_MAX)).split(b'\n');
     let found = lines.nth(usize::try_from(line).ok()?.checked_sub(1)?)?.ok()?;
     Some(String::from_utf8_lossy(&found).trim().to_owned())
 }
 
-/// In the same mount namespace, and below the same root.
+/// Whether the process has the same mount namespace and root folder.
 fn has_our_files(pid: u32) -> bool {
     let mounts = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
     let root = |of: &str| fs::metadata(format!("/proc/{of}/root/")).ok().map(|status| (status.dev(), status.ino()));

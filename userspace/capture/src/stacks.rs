@@ -1,7 +1,7 @@
-//! Stacks become numbers of named frames.
+//! Turns stacks into numbers of named frames.
 //!
-//! Python frames are named at once, for the code object may be gone in a moment. Native functions are looked up beside
-//! the work; a stack with one that is not known yet waits for it.
+//! Python frames are named at once, because the code object may be gone a moment later. Another thread looks
+//! up native functions, and a stack with an unknown one waits for it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -28,24 +28,25 @@ use crate::process_maps::Mapping;
 use crate::processes::Watched;
 use crate::record::Stack;
 
-/// Stands for a function that has no name, and for a code object that could not be read.
+/// Stand in for a function without a name, and for a code object that could not be read.
 const NATIVE: &str = "<native>";
 const UNREADABLE: &str = "<unreadable>";
-/// How the names of trampolines begin that `python -X perf` makes (Python/perf_trampoline.c).
+/// Prefix of the names of trampolines made by `python -X perf`
+/// (<https://github.com/python/cpython/blob/v3.13.0/Python/perf_trampoline.c>).
 const TRAMPOLINE: &str = "py::";
 /// How long a stack waits for the names of its native frames.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Stacks that wait at the most, and native functions that are remembered.
+/// Stacks that may wait at the same time.
 const PARKED_MAX: usize = 50_000;
-/// What reading huge line tables may take of one CPU, and what of it can be saved up.
+/// Share of one CPU that reading huge line tables may use, and how much of it can be saved.
 const TABLES_SHARE: f64 = 0.02;
 const TABLES_SAVED_MAX: Duration = Duration::from_millis(200);
 const KNOWN_MAX: usize = 200_000;
 
-/// A stack and what it is for.
+/// A stack and what it was taken for.
 pub struct Taken<P> {
     pub purpose: P,
-    /// `None` when there was no number left.
+    /// `None` if no stack number was left.
     pub stack: Option<StackId>,
     /// How much of it was walked.
     pub outcome: Outcome,
@@ -53,7 +54,7 @@ pub struct Taken<P> {
 
 /// A native frame whose names are not known yet.
 struct Gap {
-    /// How many of the stack's frames are before it.
+    /// Number of the stack's frames before it.
     at: usize,
     key: Key,
     module: Arc<str>,
@@ -62,7 +63,7 @@ struct Gap {
 struct Parked<P> {
     purpose: P,
     outcome: Outcome,
-    /// Those that have names, root first.
+    /// The frames already named, root first.
     frames: Vec<FrameId>,
     gaps: Vec<Gap>,
     since: Instant,
@@ -79,15 +80,15 @@ pub struct Stacks<P> {
     reading: Reading,
 }
 
-/// What is kept of reads of code objects.
+/// State kept between reads of code objects.
 struct Reading {
-    /// Code that was not known was read.
+    /// Whether code not known before was read.
     learned: bool,
     tables: Bucket,
 }
 
 impl Reading {
-    /// Reads the code object of a frame that was not known, in the memory of this process.
+    /// Reads the code object of an unknown frame in this process's memory.
     fn code(&mut self, pid: u32, raw: RawFrame, python: &Attached) -> Result<CodeObject, Reason> {
         let now = Instant::now();
         let has_time = self.tables.spend(Duration::ZERO, now).is_zero();
@@ -106,7 +107,7 @@ impl Reading {
 impl<P> Stacks<P> {
     pub fn new(namer: Namer) -> Self {
         let mut symbols = Symbols::default();
-        // While we still have the right to see the kernel's addresses.
+        // Do this while we still have the right to see kernel addresses.
         symbols.learn(&[0]);
         Self {
             symbols,
@@ -120,7 +121,7 @@ impl<P> Stacks<P> {
         }
     }
 
-    /// Looks up the kernel functions that a batch of stacks is the first to name.
+    /// Looks up the kernel functions that a batch of stacks is the first to contain.
     pub fn learn_symbols<'a>(&mut self, stacks: impl Iterator<Item = &'a Stack>) {
         let new = stacks.flat_map(|stack| &stack.kernel).filter(|address| !self.symbols.knows(**address));
         let new: BTreeSet<u64> = new.copied().collect();
@@ -129,7 +130,7 @@ impl<P> Stacks<P> {
         }
     }
 
-    /// Takes a stack; it comes out of [`Self::named`] when all its frames have names.
+    /// Takes a stack. [`Self::named`] returns it when all its frames are named.
     #[expect(clippy::too_many_arguments, reason = "what is taken, whose it is, where it goes, and what for")]
     pub fn take(
         &mut self,
@@ -183,7 +184,8 @@ impl<P> Stacks<P> {
         self.merged = merged;
         for address in stack.kernel.iter().rev() {
             let name = self.symbols.name(*address);
-            // It calls those who look at a tracepoint, where there are several (include/linux/tracepoint.h).
+            // This function calls the programs of a tracepoint that has several
+            // (https://github.com/torvalds/linux/blob/v6.1/include/linux/tracepoint.h).
             if !name.starts_with("__traceiter_") {
                 frames.extend(self.kernel(name, interner, events));
             }
@@ -196,7 +198,7 @@ impl<P> Stacks<P> {
         self.parked.push_back(Parked { purpose, outcome, frames, gaps, since: Instant::now() });
     }
 
-    /// Asks for the names that stacks wait for, and returns those stacks that have theirs.
+    /// Requests the names that stacks wait for, and returns the stacks whose names are complete.
     pub fn named(&mut self, interner: &mut Interner, events: &mut Vec<Event>) -> Vec<Taken<P>> {
         let mut named = Vec::new();
         for (key, module, names) in self.namer.answers() {
@@ -204,7 +206,7 @@ impl<P> Stacks<P> {
             let frames: Rc<[FrameId]> = if names.is_empty() {
                 self.nameless_frame(&module, interner, events)
             } else if key.image == Image::Anonymous && names.iter().all(|name| name.function.starts_with(TRAMPOLINE)) {
-                // Its Python frame stands for it.
+                // The Python frame represents it.
                 Rc::from([])
             } else {
                 let frames = names.into_iter().filter_map(|name| {
@@ -236,18 +238,18 @@ impl<P> Stacks<P> {
         named
     }
 
-    /// Takes away the names of a file that is another now.
+    /// Drops the names of a file that was replaced.
     pub fn forget(&mut self, file: FileId) {
         self.known.retain(|key| key.image != Image::File(file));
         self.namer.forget(file);
     }
 
-    /// Whether Python code that was not known came up since the last call.
+    /// Whether unknown Python code was read since the last call.
     pub fn has_learned(&mut self) -> bool {
         std::mem::take(&mut self.reading.learned)
     }
 
-    /// No stack comes any more, and somebody waits for the names of those that are there.
+    /// Announces that no more stacks will come, and the caller waits for the remaining names.
     pub fn hurry(&self) {
         self.namer.hurry();
     }
@@ -257,7 +259,7 @@ impl<P> Stacks<P> {
         !self.parked.is_empty()
     }
 
-    /// The frames of a stack with the names that it waited for.
+    /// The frames of a stack, with the names it waited for filled in.
     fn filled(
         &self,
         known: Vec<FrameId>,
@@ -281,7 +283,7 @@ impl<P> Stacks<P> {
         frames
     }
 
-    /// Adds what names a native frame, or asks for it and leaves a gap.
+    /// Adds the frames of a native function, or requests its name and leaves a gap.
     fn native_frame(
         &mut self,
         address: u64,
@@ -339,8 +341,8 @@ fn python(
     if let Some(frame) = watched.names.frame(raw) {
         return Ok(frame);
     }
-    // A forked child that has ended or become another program since had its parent's memory; the check word tells whether the
-    // parent still has that code object.
+    // A forked child that has ended, or has become another program, had its parent's memory. The check word
+    // tells whether the parent still has that code object.
     let parent = watched.parent.filter(|_| raw.check() != 0);
     let code = match watched.names.code(raw) {
         Some(code) => code,
@@ -373,7 +375,7 @@ fn python(
         first_line: Some(code.first_line),
     };
     let frame = interner.frame(frame, events).ok_or(Reason::TableFull)?;
-    // Another time the table may be there.
+    // Do not cache the frame without its line: the table may be readable next time.
     if line.is_ok() || !(code.leaves_out_lines() || code.has_long_table()) {
         watched.names.insert_frame(raw, frame, at);
     }

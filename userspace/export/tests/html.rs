@@ -1,7 +1,5 @@
 //! The HTML page: it is whole, loads nothing, and has no markup but its own.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 mod common;
 
 use std::collections::BTreeSet;

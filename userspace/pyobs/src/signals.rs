@@ -51,12 +51,12 @@ pub(crate) struct Signals {
 impl Signals {
     /// For a verb without a screen: the signals that ask for the end.
     pub(crate) fn catch() -> Result<Self, Failure> {
-        Self::of(&[SIGINT, SIGTERM, SIGHUP]).map_err(not_caught)
+        Self::of(&[SIGINT, SIGTERM, SIGHUP]).map_err(|error| not_caught(&error))
     }
 
     /// For a dashboard, which follows the size of the terminal as well.
     pub(crate) fn catch_with_resize() -> Result<Self, Failure> {
-        Self::of(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(not_caught)
+        Self::of(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(|error| not_caught(&error))
     }
 
     /// A signal that was ignored when pyobs started stays ignored: `nohup`, and `&` in scripts, rely on it.
@@ -123,7 +123,7 @@ impl pyobs_tui::Signals for Signals {
     }
 }
 
-fn not_caught(error: io::Error) -> Failure {
+fn not_caught(error: &io::Error) -> Failure {
     Failure::Failed(format!("signals cannot be caught: {error}"))
 }
 

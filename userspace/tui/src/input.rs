@@ -109,7 +109,7 @@ fn read_inputs(tty: &OwnedFd, stopped: &OwnedFd, mut signals: Option<Box<dyn Sig
     let mut bytes = [0; 1024];
     loop {
         let timeout = decoder.is_waiting().then_some(ESCAPE_DELAY);
-        let ready = match wait(tty, stopped, signals.as_ref(), timeout) {
+        let ready = match wait(tty, stopped, signals.as_deref(), timeout) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => break,
             Ok(ready) => ready,
@@ -154,11 +154,11 @@ struct Ready {
 fn wait(
     tty: &OwnedFd,
     stopped: &OwnedFd,
-    signals: Option<&Box<dyn Signals>>,
+    signals: Option<&dyn Signals>,
     timeout: Option<Duration>,
 ) -> rustix::io::Result<Ready> {
     let mut fds = vec![PollFd::new(tty, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
-    fds.extend(signals.map(|signals| PollFd::new(signals, PollFlags::IN)));
+    fds.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
     poll(&mut fds, timeout.and_then(|timeout| timeout.try_into().ok()).as_ref())?;
     let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
     Ok(Ready { has_bytes: is_ready(0), is_stopped: is_ready(1), has_signal: is_ready(2) })

@@ -1,20 +1,20 @@
-//! Libraries with arenas of their own, whose functions and structures a description names.
+//! Arenas of native libraries. A description in user space names the functions to probe, and where their values lie.
 
 use crate::record::Header;
 use crate::shared;
 
-/// Reads of memory that lead to a value.
+/// Bounds the pointers that a [`Value`] follows. User space refuses a description with more.
 pub const READS_MAX: usize = 3;
 
-/// Where a value is: a register, then as many words of memory as `reads`, each `offsets` bytes from what the one before
-/// had, and one offset more.
+/// Where a value is. Starting from a register, each of `reads` reads a word at the next of `offsets` from the last
+/// word. The value is the last word plus one more offset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Value {
-    /// 0 to 5: an argument of the function; 6: what it returns; 7: the stack pointer.
+    /// 0 to 5: an argument of the function. 6: its result. 7: the stack pointer.
     pub register: u32,
     pub reads: u32,
-    /// Of the last read: 1, 2, 4 or 8.
+    /// The size of the last read: 1, 2, 4 or 8. The other reads are of pointers.
     pub bytes: u32,
     pub padding: u32,
     pub offsets: [u64; READS_MAX + 1],
@@ -22,32 +22,32 @@ pub struct Value {
 
 shared!(Value, 48);
 
-/// The register that has what a function returns.
+/// [`Value::register`] for the function's result.
 pub const RESULT: u32 = 6;
-/// That which has the address of the return address.
+/// [`Value::register`] for the stack pointer, which points to the return address.
 pub const STACK: u32 = 7;
 
-/// Indexes into a site's values.
+/// Indexes into [`Site::values`].
 pub mod value {
     pub const ARENA: usize = 0;
     pub const OBJECT: usize = 1;
     pub const BYTES: usize = 2;
-    /// How many own the arena.
+    /// The number of owners of the arena.
     pub const USES: usize = 3;
-    /// What the program has of the arena.
+    /// The library's handle of the arena.
     pub const CONTEXT: usize = 4;
-    /// Whether nothing more can be made in it.
+    /// Not 0 if no object can be made in the arena any more.
     pub const POPPED: usize = 5;
     pub const COUNT: usize = 6;
 }
 
-/// An element of `ARENA_SITES`: a function's beginning or end.
+/// An element of `ARENA_SITES`: the beginning or the end of a function.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Of [`flags`].
+    /// Bits of [`flags`].
     pub flags: u32,
-    /// Bits of the values that there are.
+    /// A bit for each value that the site has.
     pub has: u32,
     pub values: [Value; value::COUNT],
 }
@@ -57,26 +57,14 @@ shared!(Site, 296);
 pub const SITES_MAX: u32 = 64;
 
 pub mod flags {
-    /// An end whose values need the arguments, which were kept at the beginning.
+    /// The values need the arguments, which the function's end no longer has. The probe at its beginning kept them.
     pub const ARGUMENTS: u32 = 1;
     pub const STACK: u32 = 2;
-    /// Nothing is told where the arena is 0.
+    /// Hits without an arena are not sent.
     pub const IN_ARENA: u32 = 4;
 }
 
-/// The key of `ARENA_CALLS`: a call under way.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Call {
-    /// The kernel's tgid and pid.
-    pub thread: u64,
-    /// Where its return address is.
-    pub stack: u64,
-}
-
-shared!(Call, 16);
-
-/// The value of `ARENA_CALLS`.
+/// The value of `ARENA_CALLS`, keyed by [`Call`](crate::probe::Call): the arguments of a call that has not returned.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
@@ -85,13 +73,13 @@ pub struct Arguments {
 
 shared!(Arguments, 48);
 
-/// `ARENA_HIT`: the header's thread has come to a site.
+/// `ARENA_HIT`: the header's thread has reached a site.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hit {
     pub header: Header,
     pub site: u32,
-    /// Bits of the values that could be read.
+    /// A bit for each value that could be read.
     pub known: u32,
     pub values: [u64; value::COUNT],
 }

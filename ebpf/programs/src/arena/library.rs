@@ -1,17 +1,15 @@
-//! Arenas of libraries, at the functions that a description names.
+//! Arenas of native libraries, at the functions that a description names.
 
 use core::hint::black_box;
 
 use aya_ebpf::{
-    EbpfContext,
-    bindings::pt_regs,
-    helpers::generated::bpf_get_attach_cookie,
     macros::{map, uprobe},
     maps::{Array, LruHashMap},
     programs::ProbeContext,
 };
 use pyobs_abi::{
-    arena::library::{Arguments, Call, Hit, READS_MAX, RESULT, SITES_MAX, Site, Value, flags, value},
+    arena::library::{Arguments, Hit, READS_MAX, RESULT, SITES_MAX, Site, Value, flags, value},
+    probe::Call,
     record,
 };
 
@@ -19,40 +17,40 @@ use crate::common::{
     maps::watched,
     memory::user,
     probe::{self, arguments, call},
-    ring,
+    ring::{self, Route},
 };
 
 #[map]
 static ARENA_SITES: Array<Site> = Array::with_max_entries(SITES_MAX, 0);
 
-/// The oldest give way: a call whose end is not seen must not stay for ever.
+/// An LRU map, so that a call whose end is not seen is evicted in the end.
 #[map]
 static ARENA_CALLS: LruHashMap<Call, Arguments> = LruHashMap::with_max_entries(8192, 0);
 
-/// A function begins whose end needs its arguments.
+/// The beginning of a function whose end needs its arguments.
 #[uprobe]
 pub fn arena_library_enter(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     if watched().is_some() {
         let arguments = Arguments { words: arguments(&context) };
-        // A full table makes room by itself.
+        // An LRU map makes room by itself.
         let _ = ARENA_CALLS.insert(call(&context), arguments, 0);
     }
     0
 }
 
-/// A function begins or ends.
+/// The beginning or the end of a function.
 #[uprobe]
 pub fn arena_library_hit(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     let Some(process) = watched() else { return 0 };
-    // SAFETY: the helper takes the context of a program that is attached to a perf event.
-    let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) } as u32;
+    let number = probe::cookie(&context) as u32;
     let Some(site) = ARENA_SITES.get(number) else { return 0 };
     let Some(words) = words(&context, site.flags & flags::ARGUMENTS != 0) else { return 0 };
     // SAFETY: the pointer is to room for a record, of which everything is written.
-    let is_told = ring::send_filled::<Hit>(|hit| unsafe { fill(hit, number, site, &words) });
-    if is_told && site.flags & flags::STACK != 0 {
+    let hit = ring::in_place(|hit: *mut Hit| unsafe { fill(hit, number, site, &words) });
+    let is_sent = ring::send(hit, Route::lazy());
+    if is_sent && site.flags & flags::STACK != 0 {
         probe::send_stack(&context, process, record::ARENA_STACK, [0; 2]);
     }
     0
@@ -64,7 +62,7 @@ pub fn arena_library_hit(context: ProbeContext) -> u32 {
 unsafe fn fill(hit: *mut Hit, number: u32, site: &Site, words: &[u64; 8]) -> bool {
     let mut known = 0;
     let mut arena = 0;
-    // Hidden from the compiler, which would write the loop out.
+    // Hidden from the compiler, which would unroll the loop.
     let count = black_box(value::COUNT);
     let mut index = 0;
     while index < count {
@@ -121,12 +119,9 @@ fn evaluate(value: &Value, words: &[u64; 8]) -> Option<u64> {
     Some(word.wrapping_add(value.offsets[step]))
 }
 
-/// The arguments, the result and the stack pointer.
+/// Returns the arguments, the result and the stack pointer.
 #[inline(always)]
 fn words(context: &ProbeContext, kept: bool) -> Option<[u64; 8]> {
-    let registers: *const pt_regs = context.as_ptr().cast();
-    // SAFETY: as in `probe::arguments`.
-    let result = unsafe { (&raw const (*registers).rax).read_volatile() };
     let (mut arguments, call) = (arguments(context), call(context));
     if kept {
         // SAFETY: the value is copied; its thread is here.
@@ -134,5 +129,5 @@ fn words(context: &ProbeContext, kept: bool) -> Option<[u64; 8]> {
         let _ = ARENA_CALLS.remove(call);
     }
     let [a, b, c, d, e, f] = arguments;
-    Some([a, b, c, d, e, f, result, call.stack])
+    Some([a, b, c, d, e, f, probe::result(context), call.stack])
 }

@@ -1,4 +1,4 @@
-//! The check words of code objects: what tells one from another that took its place at the same address.
+//! Check words of code objects: a hash that tells a code object from another that took its place at the same address.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -7,14 +7,15 @@ use pyobs_abi::process::{CHECK_MAX, CHECK_WORDS, Check, Layout, Tail};
 
 use super::walk::{SLOTS, Walk, state};
 
-/// Times are counted in 2^20 ns here.
+/// Times here are in units of 2^20 ns.
 const TIME_SHIFT: u64 = 20;
-/// How old a check word may be: at the default rate every word is read anew, at 1 kHz every fifth time.
+/// The age up to which a remembered check word is used. At the default sampling rate every word is read again, at 1 kHz
+/// every fifth time.
 const AGE_MAX: u32 = 5;
-/// Words that changed within this time are read anew every time: code that is made, run and dropped again and again is often
-/// at the same address.
+/// A word that changed within this time is always read again: a program that makes, runs and drops code over and over
+/// often reuses an address.
 const SETTLED: u32 = 1000;
-/// Words that a CPU remembers.
+/// Check words that a CPU remembers. Two code objects with the same place in the cache replace each other.
 const ENTRIES: usize = 1024;
 
 /// In place of a check word: the memory holds an object of another type.
@@ -30,12 +31,12 @@ struct Entry {
     read: u32,
     since: u32,
     pid: u32,
-    /// 0: it is no code object.
+    /// 0 if it is not a code object.
     check: u32,
 }
 
 const PART_WORDS: usize = CHECK_MAX / 8;
-/// What is read of code objects and texts.
+/// Scratch space for parts of code objects and texts.
 pub type Part = [u64; PART_WORDS];
 
 #[repr(C)]
@@ -44,11 +45,11 @@ struct Checks {
     part: Part,
 }
 
-/// For each CPU as many as it has contexts that walk.
+/// One for each CPU and walking context.
 #[map]
 static CHECKS: PerCpuArray<Checks> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// The check word of the code object at `code`, for this walk; or [`NO_CODE`], or [`UNREADABLE`].
+/// Returns the check word of the code object at `code`, or [`NO_CODE`], or [`UNREADABLE`], for this walk.
 ///
 /// A global function, so that the verifier checks it once rather than for every frame of a step.
 #[unsafe(no_mangle)]
@@ -87,7 +88,7 @@ impl Checks {
     }
 }
 
-/// The check word of the code object at `code`; `None` where it cannot be read.
+/// Returns the check word of the code object at `code`, or `None` if it cannot be read. Remembers nothing.
 #[inline(always)]
 pub fn check_anew(part: &mut Part, layout: &Layout, code: u64) -> Option<u32> {
     if !read_object(part, layout, code) {
@@ -101,20 +102,21 @@ fn read_object(part: &mut Part, layout: &Layout, code: u64) -> bool {
     read(part, layout.check_size.min(CHECK_MAX as u32), code.wrapping_add(layout.check_start.into()))
 }
 
-/// Puts `size` bytes at the start of the part, which has room for them.
+/// Reads `size` bytes into the part, which has room for them.
 #[inline(always)]
 fn read(part: &mut Part, size: u32, address: u64) -> bool {
-    // SAFETY: the part holds CHECK_MAX bytes, and the verifier refuses a size that may be larger; the helper checks the source.
+    // SAFETY: the part holds CHECK_MAX bytes, and the verifier refuses a size that may be larger; the helper checks the
+    // source.
     unsafe { bpf_probe_read_user(part.as_mut_ptr().cast(), size, address as *const c_void) == 0 }
 }
 
 #[inline(always)]
 fn word(part: &Part, offset: u32) -> u64 {
-    // Hidden from the compiler, which would know the mask to be needless; the verifier does not.
+    // Hidden from the compiler, which would drop the mask as needless; the verifier needs it.
     part[black_box(offset as usize >> 3) & (PART_WORDS - 1)]
 }
 
-/// The check word of an object that was read.
+/// Returns the check word of the object in `part`.
 #[inline(always)]
 fn fold(part: &mut Part, layout: &Layout) -> Option<u32> {
     let pointer = |offset: u32| word(part, offset.wrapping_sub(layout.check_start));
@@ -135,21 +137,22 @@ fn fold(part: &mut Part, layout: &Layout) -> Option<u32> {
     Some(check.fold())
 }
 
-/// Of a `str`, from its length on: the length, the hash, and the state (PyASCIIObject, Include/cpython/unicodeobject.h).
+/// The size of the length, the hash and the state of a `str`, which follow each other: `PyASCIIObject` in
+/// <https://github.com/python/cpython/blob/v3.10.0/Include/cpython/unicodeobject.h>.
 const HEAD: u32 = 24;
-/// In the state, up to 3.11.
+/// Bits of the state, up to 3.11.
 const KIND_SHIFT: u64 = 2;
 const ASCII: u64 = 1 << 6;
 
 /// Adds the length and the tail of a `str`.
 #[inline(always)]
 fn add_text(part: &mut Part, check: Check, layout: &Layout, address: u64) -> Option<Check> {
-    /// The head of a `str` that is not ASCII takes less than this, from its length on.
-    const WHOLE: u32 = 64 + Tail::MAX as u32;
-    const _: () = assert!(WHOLE as usize <= CHECK_MAX && HEAD < WHOLE);
+    /// The largest header from its length on, and a tail.
+    const HEAD_AND_TAIL: u32 = 64 + Tail::MAX as u32;
+    const _: () = assert!(HEAD_AND_TAIL as usize <= CHECK_MAX && HEAD < HEAD_AND_TAIL);
     let start = address.wrapping_add(layout.text_length.into());
-    // A read of user memory costs some 100 ns whatever its size; most texts lie right behind their heads.
-    let has_text = read(part, WHOLE, start);
+    // A read of user memory costs about 100 ns whatever its size, and most texts follow their header.
+    let has_text = read(part, HEAD_AND_TAIL, start);
     if !has_text && !read(part, HEAD, start) {
         return None;
     }
@@ -168,7 +171,7 @@ fn add_text(part: &mut Part, check: Check, layout: &Layout, address: u64) -> Opt
     }
     let behind = (data.wrapping_sub(layout.text_length)) as u64;
     let mut at = behind as u32;
-    if !has_text || tail.offset != u64::from(data) || behind + Tail::MAX as u64 > WHOLE.into() {
+    if !has_text || tail.offset != u64::from(data) || behind + Tail::MAX as u64 > HEAD_AND_TAIL.into() {
         if size != 0 && !read(part, size, address.wrapping_add(tail.offset)) {
             return None;
         }

@@ -11,7 +11,7 @@ use pyobs_abi::{
 
 use super::{
     memory::user,
-    ring,
+    ring::{self, Route},
     walk::{SLOTS, Walk, state},
 };
 
@@ -19,8 +19,8 @@ use super::{
 #[map]
 static COPIES: PerCpuArray<CodeCopy> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// Copies the code object at `code` and sends it, on behalf of walk `number`. Returns 0 if user space must read it from the
-/// process instead.
+/// Copies the code object at `code` and sends it, on behalf of walk `number`. Returns 0 if user space must read it from
+/// the process instead.
 ///
 /// A global function, so that the verifier checks it once rather than in every program that walks.
 #[unsafe(no_mangle)]
@@ -52,8 +52,8 @@ fn fill(copy: &mut CodeCopy, walk: &Walk, code: u64) -> Option<()> {
     Some(())
 }
 
-/// Copies a `str`, header included, and returns the number of bytes copied. User space decodes the character width, so this
-/// copies four bytes per character if they fit and are mapped, and one byte per character otherwise.
+/// Copies a `str`, header included, and returns the number of bytes copied. User space decodes the character width, so
+/// this copies four bytes per character if they fit and are mapped, and one byte per character otherwise.
 #[inline(always)]
 fn text<const AT: usize, const MAX: usize>(copy: &mut CodeCopy, walk: &Walk, address: u64) -> Option<u32> {
     let length: u64 = user(address.wrapping_add(walk.layout.text_length.into()))?;
@@ -86,7 +86,8 @@ fn word(copy: &CodeCopy, offset: u32) -> u64 {
     const WORDS: usize = OBJECT_MAX / 8;
     let index = (offset as usize >> 3) & (WORDS - 1);
     let words: *const u64 = copy.bytes.as_ptr().cast();
-    // SAFETY: the mask keeps the index inside the object's slot. `bytes` starts at a multiple of 8, so the word is aligned.
+    // SAFETY: the mask keeps the index inside the object's slot. `bytes` starts at a multiple of 8, so the word is
+    // aligned.
     unsafe { *words.wrapping_add(OBJECT_AT / 8 + index) }
 }
 
@@ -95,5 +96,6 @@ fn send(copy: &CodeCopy) {
     const BEFORE: usize = offset_of!(CodeCopy, bytes) + TABLE_AT;
     let size = BEFORE + (copy.table_size as usize).min(TABLE_MAX);
     // SAFETY: `size` is at most the size of `CodeCopy`, and `copy` is a whole one.
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const *copy).cast(), size) });
+    let bytes: &[u8] = unsafe { core::slice::from_raw_parts((&raw const *copy).cast(), size) };
+    ring::send(bytes, Route::lazy());
 }

@@ -1,11 +1,11 @@
-//! From a thread to its first Python frame.
+//! From a thread to its `PyThreadState`, and to its innermost Python frame.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
 use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
 
 use super::{maps::PROCESSES, memory::user, task::thread_pointer};
 
-/// What looking for a thread's Python frames found.
+/// The result of looking for a thread's Python frames.
 pub enum Top {
     /// The thread has no Python frames now.
     Nothing,
@@ -17,7 +17,7 @@ pub enum Top {
     },
 }
 
-/// Who ran a thread state last that another thread made.
+/// The thread that last ran a thread state made by another thread.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Runner {
@@ -27,11 +27,11 @@ struct Runner {
 
 const RUNNERS_MAX: u32 = 256;
 
-/// Plain stores by every CPU: a torn entry names no thread.
+/// Indexed by a part of the thread state's address. CPUs store without locks, and a torn entry names no thread.
 #[map]
 static RUNNERS: Array<Runner> = Array::with_max_entries(RUNNERS_MAX, 0);
 
-/// Finds where the current thread's frames begin, which is at `pc`; 0 for a thread that is in the kernel.
+/// Finds where the frames of the current thread begin. `pc` is where it runs, or 0 if it is in the kernel.
 #[inline(always)]
 pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
     match current_state(process, layout, pc) {
@@ -41,8 +41,8 @@ pub fn top_frame(process: &Process, layout: &Layout, pc: u64) -> Top {
     }
 }
 
-/// The thread state of the current thread, which is at `pc` or, if that is 0, in the kernel. 0 when it has none, `None` where that
-/// cannot be read.
+/// Returns the thread state of the current thread, which runs at `pc` or, if that is 0, is in the kernel. 0 if it has
+/// none, `None` if that cannot be read.
 #[inline(always)]
 pub fn current_state(process: &Process, layout: &Layout, pc: u64) -> Option<u64> {
     match thread_pointer() {
@@ -51,7 +51,7 @@ pub fn current_state(process: &Process, layout: &Layout, pc: u64) -> Option<u64>
     }
 }
 
-/// Where the frames of a thread state begin.
+/// Returns where the frames of a thread state begin.
 #[inline(always)]
 pub fn frames_of(layout: &Layout, state: u64) -> Top {
     match user::<u64>(state.wrapping_add(layout.thread_frame.into())) {
@@ -61,7 +61,7 @@ pub fn frames_of(layout: &Layout, state: u64) -> Top {
     }
 }
 
-/// The innermost frame of a thread whose frames begin there; 0 where that cannot be read.
+/// Returns the innermost frame of a thread whose frames begin at `top`, or 0 if it cannot be read.
 #[inline(always)]
 pub fn innermost(layout: &Layout, top: u64) -> u64 {
     if layout.cframe_frame == NONE {
@@ -70,7 +70,7 @@ pub fn innermost(layout: &Layout, top: u64) -> u64 {
     user(top.wrapping_add(layout.cframe_frame.into())).unwrap_or(0)
 }
 
-/// What instruction a thread is at whose frames begin there, for telling it from others: 0 where that cannot be read.
+/// Returns a number that identifies the instruction at which a thread is, or 0 if it cannot be read.
 #[inline(always)]
 pub fn instruction(layout: &Layout, top: u64) -> u64 {
     let frame = innermost(layout, top);
@@ -82,13 +82,13 @@ pub fn instruction(layout: &Layout, top: u64) -> u64 {
     code.wrapping_add(user::<u32>(at).unwrap_or(0).into())
 }
 
-/// The `PyThreadState` of the current thread; 0 when it has none.
+/// Returns the `PyThreadState` of the current thread, or 0 if it has none.
 ///
-/// Up to 3.11 one word holds the thread state of the GIL's owner: when that one is of this thread (CPython keeps
-/// pthread_self(), on glibc the thread pointer, in `thread_id`), it is the current one, whichever sub-interpreter it
-/// belongs to. From 3.12 a thread-local does (`_Py_tss_tstate`, Python/pystate.c); it is 0 while the thread is
-/// outside the GIL. Then the slot of the PyGILState API tells the state that the thread came with, and from 3.15 another
-/// thread-local (`_Py_tss_gilstate`).
+/// Up to 3.11 one word has the thread state of the GIL's owner. It is the current thread's, whichever sub-interpreter
+/// it belongs to, if its `thread_id` is this thread's pthread_self(), which on glibc is the thread pointer. From 3.12
+/// on a thread-local has it (`_Py_tss_tstate` in <https://github.com/python/cpython/blob/v3.12.0/Python/pystate.c>),
+/// which is 0 while the thread is outside the GIL. Then the slot of the PyGILState API has the state that the thread
+/// came with; from 3.15 on another thread-local has (`_Py_tss_gilstate`).
 #[inline(always)]
 fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64) -> Option<u64> {
     if process.current != 0
@@ -117,10 +117,12 @@ fn thread_state(process: &Process, layout: &Layout, thread_pointer: u64, pc: u64
     specific(process, thread_pointer)
 }
 
-/// Whether the current thread runs a thread state that another made, as when a sub-interpreter is run by a thread of the
-/// main one. A thread that is in the interpreter's loop holds the GIL, so the GIL's owner is its own; from then on that
-/// state is taken to be this thread's until another is found to run it. A thread that has a state of its own in that
-/// interpreter runs no other: in the loop it may be giving the GIL up, and another have taken it.
+/// Whether the current thread runs a thread state that another thread made, as when a thread of the main interpreter
+/// runs a sub-interpreter.
+///
+/// A thread in the interpreter's loop holds the GIL, so the state of the GIL's owner is its own. From then on the state
+/// counts as this thread's until another thread is found to run it. A thread with a state of its own in that
+/// interpreter runs no other: in the loop it may be giving the GIL up while another takes it.
 #[inline(always)]
 fn runs(process: &Process, layout: &Layout, thread_pointer: u64, state: u64, pc: u64) -> bool {
     if process.key != 0
@@ -144,9 +146,11 @@ fn runs(process: &Process, layout: &Layout, thread_pointer: u64, state: u64, pc:
     unsafe { (*runner).state == state && (*runner).tid == tid }
 }
 
-/// The address of the thread-local; 0 while the thread has none. In a module's own block it is by the x86-64 psABI's
-/// dynamic thread vector: the thread pointer's second word points to pairs of words, one pair a module, the first of which
-/// is the block or all ones while there is none.
+/// Returns the address of the thread-local, or 0 while the thread has none.
+///
+/// In a module's own block it is found through the dynamic thread vector of the x86-64 psABI. The second word at the
+/// thread pointer points to pairs of words, one pair for each module. The first of a pair is the block, or all ones
+/// while there is none.
 #[inline(always)]
 fn thread_local(process: &Process, thread_pointer: u64) -> Option<u64> {
     if process.flags & TLS_STATIC != 0 {
@@ -165,11 +169,11 @@ fn thread_local(process: &Process, thread_pointer: u64) -> Option<u64> {
     Some(address)
 }
 
-/// Keeps for the next time where the main thread has a thread-local, if that is right below its thread pointer. Of other
-/// threads, which lie among what they allocate, this would be no proof that it is in the static block.
+/// Remembers where the main thread has a thread-local, if that is right below its thread pointer. In other threads,
+/// whose blocks lie among what they allocate, this would not prove that it is in the static block.
 #[inline(always)]
 fn learn_distance(thread_pointer: u64, address: u64) {
-    /// More than the static blocks of programs have; memory that is allocated lies farther off.
+    /// More than the static block of a program takes. Allocated memory lies further away.
     const DISTANCE_MAX: u64 = 64 << 10;
     let (both, distance) = (bpf_get_current_pid_tgid(), thread_pointer.wrapping_sub(address));
     let (pid, tid) = ((both >> 32) as u32, both as u32);
@@ -177,12 +181,14 @@ fn learn_distance(thread_pointer: u64, address: u64) {
         return;
     }
     let Some(process) = PROCESSES.get_ptr_mut(pid) else { return };
-    // SAFETY: the pointer is to the map's value; whoever writes it at the same time writes the same.
+    // SAFETY: the pointer is to the map's value; another CPU that writes it at the same time writes the same.
     unsafe { (*process).tls_distance = distance as u32 };
 }
 
-/// What pthread_getspecific returns: glibc keeps an array of pointers to blocks of (sequence, value) pairs in the
-/// thread's descriptor (nptl/pthread_getspecific.c; the offsets are those that glibc publishes for debuggers).
+/// Returns what pthread_getspecific would. glibc keeps an array of pointers to blocks of (sequence, value) pairs in the
+/// thread's descriptor:
+/// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/pthread_getspecific.c;hb=refs/tags/glibc-2.36>. The offsets
+/// are those that glibc publishes for debuggers.
 #[inline(always)]
 fn specific(process: &Process, thread_pointer: u64) -> Option<u64> {
     let key = if process.flags & KEY_BARE != 0 {

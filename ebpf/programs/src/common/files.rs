@@ -1,4 +1,18 @@
-//! Descriptors, open files and inodes, at offsets from the running kernel's BTF.
+//! Descriptors, open files, mappings and inodes, at offsets from the running kernel's BTF. How the structures connect:
+//!
+//! ```text
+//! task_struct        files_struct      fdtable                 file            inode           super_block
+//!   files ─────────▶   fdt ──────────▶   fd[n] ──────────────▶   f_inode ────▶   i_sb ───────▶   s_dev
+//!                                        close_on_exec           f_path.dentry   i_ino           s_magic
+//!                                                             ┌▶ f_mode
+//! vm_area_struct                                              │
+//!   vm_file ──────────────────────────────────────────────────┘
+//! ```
+//!
+//! - `fdtable`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/fdtable.h>
+//! - `file`, `inode`, `super_block`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/fs.h>
+//! - `vm_area_struct`, `folio`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/mm_types.h>
+//! - `linux_binprm`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/binfmts.h>
 
 use core::ffi::c_void;
 
@@ -25,9 +39,9 @@ offsets! {
     SUPER_DEVICE SUPER_MAGIC VMA_FILE VMA_START VMA_END VMA_OFFSET VMA_FLAGS FOLIO_MAPPING MAPPING_INODE BPRM_FILE
 }
 
-/// TMPFS_MAGIC (include/uapi/linux/magic.h).
+/// `TMPFS_MAGIC`: <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/magic.h>
 pub const TMPFS: u32 = 0x0102_1994;
-/// Of `f_mode` (include/linux/fs.h).
+/// `FMODE_WRITE` and `FMODE_CREATED`, bits of `f_mode`.
 const WRITABLE: u32 = 1 << 1;
 const CREATED: u32 = 1 << 20;
 
@@ -36,7 +50,7 @@ fn at<T>(structure: u64, offset: &Global<u32>) -> Option<T> {
     kernel(structure.wrapping_add(offset.load().into()))
 }
 
-/// What a `struct fdtable` holds.
+/// The fields of a `struct fdtable`.
 #[derive(Clone, Copy)]
 pub struct Table {
     size: u32,
@@ -45,7 +59,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of the current process.
+    /// The table of the current process.
     #[inline(always)]
     pub fn current() -> Self {
         let table = TypedTask::current().0.follow(&TASK_FILES).follow(&FILES_TABLE);
@@ -56,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Of another one.
+    /// The table of another task.
     #[inline(always)]
     pub fn of(task: Task) -> Option<Self> {
         let table: u64 = at(at(task.0, &TASK_FILES)?, &FILES_TABLE)?;
@@ -76,7 +90,7 @@ impl Table {
         (file != 0).then_some(File(file))
     }
 
-    /// Of a descriptor that has a file.
+    /// Only for a descriptor that has a file.
     #[inline(always)]
     pub fn is_closed_on_exec(self, fd: u32) -> bool {
         let word: u64 = kernel(self.close_on_exec.wrapping_add(8 * u64::from(fd / 64))).unwrap_or(0);
@@ -89,7 +103,7 @@ impl Table {
 pub struct File(pub u64);
 
 impl File {
-    /// Of a `struct linux_binprm *`.
+    /// The program of a `struct linux_binprm *`.
     #[inline(always)]
     pub fn of_program(bprm: u64) -> Option<Self> {
         let file = at(bprm, &BPRM_FILE)?;
@@ -118,13 +132,13 @@ impl File {
         self.mode() & WRITABLE != 0
     }
 
-    /// Whether the open that this is of made it.
+    /// Whether the file was created by the open that made this `struct file`.
     #[inline(always)]
     pub fn is_created(self) -> bool {
         self.mode() & CREATED != 0
     }
 
-    /// The address of its name's last component, in the kernel.
+    /// Returns the address of the last component of its name, in the kernel.
     #[inline(always)]
     pub fn name(self) -> Option<u64> {
         let dentry: u64 = at(self.0, &FILE_DENTRY)?;
@@ -132,21 +146,22 @@ impl File {
     }
 }
 
-/// Of a `struct vm_area_struct`.
+/// The fields of a `struct vm_area_struct`.
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// In the file, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
     flags: u64,
 }
 
-/// VM_SHARED (include/linux/mm.h).
+/// `VM_SHARED`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/mm.h>
 const SHARED: u64 = 8;
 const PAGE_SHIFT: u32 = 12;
 
 impl Mapping {
-    /// The `struct vm_area_struct *` at an address of the current process; `None` where the kernel cannot look now.
+    /// Returns the `struct vm_area_struct *` at an address of the current process, or `None` if the kernel cannot look
+    /// now.
     #[inline(always)]
     pub fn find(address: u64) -> Option<u64> {
         if HAS_FIND_VMA.load() == 0 {
@@ -184,7 +199,7 @@ unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void
 pub struct Inode(u64);
 
 impl Inode {
-    /// Of a `struct folio *`.
+    /// The inode of a `struct folio *`.
     #[inline(always)]
     pub fn of_page(folio: u64) -> Option<Self> {
         let mapping: u64 = at(folio, &FOLIO_MAPPING)?;
@@ -214,7 +229,7 @@ impl Inode {
         at(self.0, &INODE_LINKS).unwrap_or(0)
     }
 
-    /// Whether nothing refers to it any more: its memory is being given back.
+    /// Whether nothing refers to it any more, so that its memory is being freed.
     #[inline(always)]
     pub fn is_dying(self) -> bool {
         self.links() == 0 && at::<u32>(self.0, &INODE_COUNT) == Some(0)

@@ -1,4 +1,4 @@
-//! Maps and constants that user space fills before the programs run.
+//! Maps and constants that user space fills, and the lookups that all families make in them.
 
 use aya_ebpf::{
     Global,
@@ -12,27 +12,27 @@ use pyobs_abi::{
     record::Loss,
 };
 
-/// All records, of all families. User space sets the size.
+/// The records of all families but `redundancy`. User space sets the size.
 #[map]
 pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
-/// What is lost, by reason.
+/// Losses by reason.
 #[map]
 static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(Loss::COUNT as u32, 0);
 
-/// The watched processes by tgid. Samplers only look up: a hash map's bucket lock, taken in an NMI or with the run
-/// queue's lock held, can hang a machine. Updates come from user space and from fork, exec and exit.
+/// The watched processes, by tgid. Samplers only look up: a sampler that takes a bucket's lock in an NMI, or with the
+/// lock of the run queue held, can hang the machine. Updates come from user space and from fork, exec and exit.
 #[map]
 pub static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16384, 0);
 
-/// What user space turns while the programs run, by `pyobs_abi::control`.
+/// The settings that user space changes while the programs run, by `pyobs_abi::control`.
 #[map]
 static CONTROL: Array<u64> = Array::with_max_entries(control::COUNT, 0);
 
 #[map]
 pub static LAYOUTS: Array<Layout> = Array::with_max_entries(256, 0);
 
-/// Offsets in the running kernel's structures, out of its BTF.
+/// Offsets in the running kernel's structures, from its BTF.
 #[unsafe(no_mangle)]
 pub static TASK_FSBASE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -46,13 +46,14 @@ pub static TASK_STATE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static SIGNAL_LIVE: Global<u32> = Global::new(0);
 
-/// The kernel's code for the entry of interrupts; nothing where it is not known.
+/// The range of the kernel's code for the entry of interrupts; 0 if unknown.
 #[unsafe(no_mangle)]
 pub static INTERRUPT_START: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static INTERRUPT_END: Global<u64> = Global::new(0);
 
-/// What the running kernel has. The verifier knows these values, and skips the code behind a helper that is missing.
+/// Helpers that the running kernel has. The verifier sees these values as constants, and skips code that calls a
+/// missing helper.
 #[unsafe(no_mangle)]
 pub static HAS_LOOP: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -66,14 +67,16 @@ pub fn count_loss(loss: Loss) {
     }
 }
 
-/// Of `bpf_map_update_elem`: there is no room for one more element.
+/// The error of `bpf_map_update_elem` for a full table.
 const E2BIG: i32 = 7;
 const TRIES: u32 = 3;
 
-/// Puts a value into a table; where that fails, counts `full` if there is no room. Newer kernels give up the locks of a table
-/// after a quarter of a second (include/asm-generic/rqspinlock.h): the CPU that holds one may be a virtual one that does
-/// not run. That of a bucket shows as an error of its own, those of the free elements as "no room" in a table that has
-/// room. The next try may have them.
+/// Puts a value into a table. If that fails, counts `full` if the table has no room, else that it is busy.
+///
+/// Newer kernels stop waiting for a table's lock after a quarter of a second
+/// (<https://github.com/torvalds/linux/blob/v6.15/include/asm-generic/rqspinlock.h>), because the CPU that holds it can
+/// be a virtual one that does not run. A lock of a bucket shows as an error of its own. The lock of the free elements
+/// shows as "no room" in a table that has room, so the next try can succeed.
 #[inline(always)]
 pub fn put<K, V>(map: &HashMap<K, V>, key: &K, value: &V, full: Loss) -> bool {
     let mut error = 0;
@@ -87,17 +90,23 @@ pub fn put<K, V>(map: &HashMap<K, V>, key: &K, value: &V, full: Loss) -> bool {
     false
 }
 
-/// The kernel's tgid of the current thread.
+/// Returns the kernel's tgid of the current thread.
 #[inline(always)]
 pub fn pid() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
-/// The current process, if it is watched.
+/// Returns the process with this tgid, if it is watched.
+#[inline(always)]
+pub fn process(pid: u32) -> Option<&'static Process> {
+    // SAFETY: other CPUs may update the value while it is read. A torn value is an address that fails its checks.
+    unsafe { PROCESSES.get(pid) }
+}
+
+/// Returns the current process, if it is watched.
 #[inline(always)]
 pub fn watched() -> Option<&'static Process> {
-    // SAFETY: the value is read while others may update it: a torn one is an address that fails its checks.
-    unsafe { PROCESSES.get(pid()) }
+    process(pid())
 }
 
 #[inline(always)]
@@ -111,11 +120,15 @@ pub fn is_on(families: u64) -> bool {
     control(control::FAMILIES) & families != 0
 }
 
-/// The CPU time in nanoseconds that the present tick of this CPU stands for; `None` if the budget drops the tick.
+/// Returns the CPU time in nanoseconds that the present tick of this CPU stands for, or `None` if the budget drops the
+/// tick.
 ///
-/// A tick stands for half a period before it and half a period after it. The first tick after a (re)start also stands for the time
-/// between the restart and that half, and for the time that the restart cut off; user space knows how much that is. Ticks are dropped at random: a fixed stride would beat with programs
-/// that work periodically. Those that are kept stand for the dropped ones (Horvitz and Thompson's estimator).
+/// A tick stands for half a period before it and half a period after it. The first tick after a (re)start also stands
+/// for the time between the restart and that half, and for the time that the restart cut off, which user space
+/// computes.
+///
+/// Ticks are dropped at random, because a fixed stride would beat with programs that work periodically. Those that are
+/// kept stand for the dropped ones (Horvitz and Thompson's estimator).
 #[inline(always)]
 pub fn tick_weight() -> Option<u64> {
     let period = control(control::PERIOD);

@@ -1,11 +1,11 @@
-//! Reading memory that is not ours. A read of unmapped memory fails, it never faults: `bpf_probe_read_user` turns page
-//! faults off around the copy.
+//! Reads of other programs' memory and of the kernel's. A read of unmapped memory fails and never faults, because
+//! `bpf_probe_read_user` disables page faults around the copy.
 
 use core::intrinsics;
 
 use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
 
-/// Bytes of a page: if one of them can be read, all can.
+/// The size of a page: if one of its bytes can be read, all can.
 pub const PAGE: u64 = 4096;
 
 /// Reads from the current process.
@@ -21,13 +21,10 @@ pub fn kernel<T>(address: u64) -> Option<T> {
     unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
 }
 
-/// Adds to what other CPUs may add to at the same time.
-///
-/// # Safety
-/// `to` must point into a map's value.
+/// Adds to a value that other CPUs may add to at the same time.
 #[inline(always)]
 pub unsafe fn atomic_add(to: *mut u64, value: u64) {
-    // SAFETY: the caller's promise; aligned, as all words of the shared types are. The result is not used, so that it
-    // is an instruction that every kernel has.
+    // SAFETY: the caller's promise; all words of the shared types are aligned. The result is unused, so this compiles
+    // to an instruction that every kernel has.
     let _ = unsafe { intrinsics::atomic_xadd::<u64, u64, { intrinsics::AtomicOrdering::Relaxed }>(to, value) };
 }

@@ -1,17 +1,17 @@
 //! Debug messages of the BPF programs, through aya-log.
 //!
-//! They are off unless `RUST_LOG` enables the target `bpf`. User space sets the level before it loads the programs, in a map
-//! that the verifier reads as constant: code that is off is neither verified nor loaded. What remains at each place is the read
-//! of the level.
+//! They are off unless `RUST_LOG` enables the target `bpf`. User space sets the level before it loads the programs, in
+//! a map that the verifier reads as a constant. So code that is off is neither verified nor loaded, and only the read
+//! of the level remains.
 //!
-//! Stack: one message needs 200 bytes and more, so each is a subprogram that calls no other (see [`crate::calls`]).
+//! Stack: one message needs more than 200 bytes, so each is a subprogram that calls no other (see [`crate::calls`]).
 
 use aya_log_ebpf::{
     debug,
     macro_support::{Level, level_enabled},
 };
 
-/// Ask this before the call of a message: the check inside of it would leave the call in the program.
+/// Check this before calling a message: the check inside it would leave the call in the program.
 #[inline(always)]
 pub fn are_on() -> bool {
     level_enabled(Level::Debug)
@@ -32,8 +32,8 @@ pub fn exited(pid: u32) {
     debug!((), target: "bpf", "process {} exited", pid);
 }
 
-/// The outcomes are numbers of `pyobs_abi::stack::walk` and `pyobs_abi::stack::native`: names would multiply the paths that the
-/// verifier follows.
+/// The outcomes are numbers of `pyobs_abi::stack::walk` and `pyobs_abi::stack::native`. Names would multiply the paths
+/// that the verifier follows.
 #[inline(never)]
 pub fn incomplete(pid: u32, tid: u32, python: u32, native: u32) {
     debug!(

@@ -1,13 +1,12 @@
 //! A step from a native frame to its caller.
 //!
-//! It reads another program's stack, which that program can change at any time: every address that comes out of it is
-//! only used as the source of the next read, and each step must lead further up the stack.
+//! It reads the stack of another program, which can change it at any time. So an address found there is only used as
+//! the source of the next read, and each step must lead further up the stack.
 
 use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use pyobs_abi::{
-    process::entry,
     stack::{COUNT_UNKNOWN, NATIVE_MAX, loop_word, native, native_word},
     unwind::{Rule, cfa, rbp, state},
 };
@@ -15,11 +14,14 @@ use pyobs_abi::{
 use super::{
     memory::{PAGE, user},
     tables::{self, FILES, Place},
-    walk::{Eval, STACK_WORDS, Walk},
+    walk::{STACK_WORDS, Walk},
 };
 
-/// In a `struct ucontext`, to which rsp points when a signal handler has returned: from rbp to rip
-/// (arch/x86/include/uapi/asm/sigcontext.h).
+/// The offset in a `struct ucontext` of the registers from rbp to rip. When a signal handler has returned, rsp points
+/// to a `struct ucontext`.
+///
+/// - <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/ucontext.h>
+/// - <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/sigcontext.h>
 const SIGNAL_REGISTERS: u64 = 120;
 const SIGNAL_BP: usize = 0;
 const SIGNAL_SP: usize = 5;
@@ -28,11 +30,15 @@ const SIGNAL_IP: usize = 6;
 /// A pushed rbp, or room for it, and the return address.
 const TRAMPOLINE_FRAME: u64 = 16;
 
-/// The rule for a return address in a trampoline of `python -X perf`, which is one call with the same code around it for each
-/// function (Python/asm_trampoline.S): of 3.12, and of versions that keep frame pointers.
+/// Returns the rule for a return address in a trampoline of `python -X perf`. A trampoline is one call with the same
+/// code around it for each function, and it comes in two forms: that of 3.12, and that of versions that keep frame
+/// pointers.
+///
+/// - 3.12: <https://github.com/python/cpython/blob/v3.12.0/Python/asm_trampoline.S>
 #[inline(always)]
 fn trampoline(ip: u64) -> Option<Rule> {
-    /// `sub $8, %rsp; call *%rcx`, `mov %rsp, %rbp; call *%rcx` and `mov %ecx, %edx; call *%rax`: the last four bytes.
+    /// The last four bytes of `sub $8, %rsp; call *%rcx`, `mov %rsp, %rbp; call *%rcx` and `mov %ecx, %edx; call
+    /// *%rax`.
     const CALLS: [u32; 3] = [0xd1ff_08ec, 0xd1ff_e589, 0xd0ff_ca89];
     /// `add $8, %rsp`, before `ret`.
     const ADD: u32 = 0x08c4_8348;
@@ -48,13 +54,13 @@ fn trampoline(ip: u64) -> Option<Rule> {
 }
 
 impl Walk {
-    /// `Err` is how the walk of the native frames ends.
+    /// Takes the present frame and goes to its caller. `Err` is how the native walk ends.
     #[inline(always)]
     pub fn native_step(&mut self) -> Result<(), u32> {
         if self.sample.native_frames >= NATIVE_MAX as u32 {
             return Err(native::TRUNCATED);
         }
-        // A return address may be the first byte of the next function.
+        // A return address can be the first byte of the next function, if the call was the last instruction.
         let pc = if self.leaf { self.ip } else { self.ip.wrapping_sub(1) };
         self.push_native(native_word(pc));
         let Some(place) = Place::new(self.mapping_set, pc, self.sample.header.time) else {
@@ -110,11 +116,12 @@ impl Walk {
         Ok(())
     }
 
-    /// The caller's instruction and frame pointers. They lie side by side in most frames; one read then takes both.
+    /// Restores the caller's instruction and frame pointer. They are neighbours in most frames, so that one read has
+    /// both.
     #[inline(always)]
     fn restore(&mut self, rule: Rule, frame_end: u64) -> bool {
         if rule.rbp() == rbp::AT_CFA && rule.rbp_offset() == 16 {
-            // Together, for the one that is looked at first decides what is read.
+            // Before either is assigned, because a failure must leave both as they are.
             let Some(bp) = self.stack_word(frame_end.wrapping_sub(16)) else { return false };
             let Some(ip) = self.stack_word(frame_end.wrapping_sub(8)) else { return false };
             (self.bp, self.ip) = (bp, ip);
@@ -134,7 +141,7 @@ impl Walk {
         true
     }
 
-    /// Its Python frame stands for it.
+    /// Steps over a trampoline, which its Python frame stands for.
     #[inline(always)]
     fn trampoline(&mut self, rule: Rule) -> Result<(), u32> {
         let frame_end = self.sp.wrapping_add(TRAMPOLINE_FRAME);
@@ -146,8 +153,8 @@ impl Walk {
         Ok(())
     }
 
-    /// A word of the C stack. A read of user memory costs some 100 ns whatever its size, so it takes along what lies above,
-    /// up to the page's end: that much is mapped, for the word is.
+    /// Returns a word of the C stack. A read of user memory costs about 100 ns whatever its size, so it fetches what
+    /// lies above as well, up to the end of the page, which is mapped for certain.
     #[inline(always)]
     fn stack_word(&mut self, address: u64) -> Option<u64> {
         if address < self.stack_start
@@ -181,14 +188,14 @@ impl Walk {
             return Err(native::UNREADABLE);
         };
         self.bp = registers[SIGNAL_BP];
-        // A handler may have a stack of its own, so that this one need not lie above.
+        // A handler can have a stack of its own, so this one need not lie above it.
         self.sp = registers[SIGNAL_SP];
         self.ip = registers[SIGNAL_IP];
         self.leaf = true;
         Ok(())
     }
 
-    /// Keeps where the C frames of the interpreter's loop are.
+    /// Marks a C frame of the interpreter's loop, and remembers where it is.
     #[inline(always)]
     fn note_loop(&mut self, pc: u64, start: u64, end: u64) {
         let [first, second] = self.loops;
@@ -197,28 +204,16 @@ impl Walk {
         }
         let word = self.sample.native_frames - 1;
         self.set_native(word, loop_word(pc, COUNT_UNKNOWN));
-        if self.layout.entry == entry::EACH {
-            return;
-        }
-        let number = self.evals;
-        if !self.keep_eval(Eval { start, end, word: word.into() }) {
-            return;
-        }
-        let has_cframe = self.top >= start && self.top < end;
-        if has_cframe && self.layout.entry != entry::SHIM && !self.anchored {
-            self.anchored = true;
-            self.eval = number;
-            self.distance = end.wrapping_sub(self.top);
-        }
+        self.note_run(word, start, end);
     }
 
-    /// The rule for `pc` by the table of the file that is mapped there; else how the walk ends.
+    /// Returns the rule for `pc` from the table of the file that is mapped there, or how the walk ends.
     #[inline(always)]
     fn look_up(&mut self, pc: u64) -> Result<Rule, u32> {
         let mapping = tables::mapping(self.mappings, self.mapping_count, pc).ok_or(native::NO_MAPPING)?;
         let file = FILES.get_ptr_mut(mapping.file).ok_or(native::NO_MAPPING)?;
-        // SAFETY: the pointer is to an element of the array. User space may write it at the same time: a torn value is a
-        // place outside of the file's rows, and a rule that does not fit ends the walk or leads astray, nothing worse.
+        // SAFETY: the pointer is to an element of the array. User space may write it at the same time. A torn value is
+        // a place outside of the file's rows, and a wrong rule only ends the walk or leads it astray.
         let file = unsafe {
             (*file).used = self.sample.header.time;
             &*file

@@ -1,11 +1,11 @@
-//! The system call that a thread is in.
+//! The system call record: the number and the arguments of the call that the current thread is in.
 
 use aya_ebpf::{
     bindings::pt_regs,
     helpers::{bpf_get_current_task_btf, generated::bpf_task_pt_regs},
 };
 
-/// The system call that the current thread is in, whose registers are at the top of its kernel stack.
+/// The registers at the top of the current thread's kernel stack, which have the call's number and arguments.
 pub struct Call(*const pt_regs);
 
 impl Call {

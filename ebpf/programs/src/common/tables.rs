@@ -1,4 +1,5 @@
-//! The unwind tables that user space makes: which file an address lies in, and the rule for it.
+//! The unwind tables that user space makes: the mapping and the file that hold an address, and the rule for it. See
+//! `pyobs_abi::unwind`.
 
 use aya_ebpf::{
     btf_maps::{self, ArrayOfMaps},
@@ -17,7 +18,7 @@ pub static FILES: Array<File> = Array::with_max_entries(FILES_MAX, 0);
 #[map]
 static MAPPINGS: Array<Mapping> = Array::with_max_entries(MAPPINGS_MAX, 0);
 
-/// BPF_F_MMAPABLE: user space fills a chunk by a copy instead of a call for each row.
+/// `BPF_F_MMAPABLE`: user space fills a chunk by a copy instead of a system call for each row.
 const MMAPABLE: usize = 1 << 10;
 
 /// The space of rows. User space adds chunks as it needs them.
@@ -30,14 +31,14 @@ fn word(number: u32) -> Option<u64> {
     ROWS.get_value(number / CHUNK_ROWS, &(number % CHUNK_ROWS)).copied()
 }
 
-/// The mapping of a process that holds an address.
+/// Returns the mapping of a process that holds an address.
 #[inline(always)]
 pub fn mapping(start: u32, count: u32, address: u64) -> Option<&'static Mapping> {
     MAPPINGS.get(find_mapping(start, count, address) as u32)
 }
 
-/// The number of the mapping, or all ones. A function of its own is verified once; in line its branches would multiply
-/// with all that follows.
+/// Returns the number of the mapping, or all ones. A function of its own is verified once; inlined, its branches would
+/// multiply with all that follows.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn find_mapping(start: u32, count: u32, address: u64) -> u64 {
@@ -61,21 +62,22 @@ pub extern "C" fn find_mapping(start: u32, count: u32, address: u64) -> u64 {
     u64::MAX
 }
 
-/// An instruction of a process, for a second or so: tables that serve are to be seen in use.
+/// An instruction of a process, within about a second. The time makes the walker ask for a rule again, so that user
+/// space sees which tables are in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The address, below the lower half of the set of mappings' name.
+    /// The address, and in the upper 16 bits the lower half of the number of the set of mappings.
     low: u64,
-    /// The name's upper half, below the time.
+    /// The upper half of that number, and above it the time.
     high: u32,
 }
 
 const ADDRESS_BITS: u32 = 48;
-/// Of a time in nanoseconds.
+/// The unit of time: 2^30 ns.
 const SECOND_BITS: u32 = 30;
 
 impl Place {
-    /// `None` for what is no address of a process that is known.
+    /// `None` for what is not an address of a known process.
     #[inline(always)]
     pub fn new(mapping_set: u32, address: u64, time: u64) -> Option<Self> {
         if mapping_set == 0 || address >> ADDRESS_BITS != 0 {
@@ -91,7 +93,7 @@ impl Place {
     }
 }
 
-/// A rule that was found: a place's lower half, and the rule below its upper half.
+/// A rule that was found: the lower half of a place, and its upper half above the rule.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Found {
@@ -101,12 +103,13 @@ struct Found {
 
 const FOUND: usize = 2048;
 
-/// Of each CPU, for each context that walks: stacks are much like those before. To look up a mapping, its file and its
-/// rows takes a dozen places in memory, which are not in the caches when samples are far between.
+/// The rules that a CPU found lately, for each walking context. Stacks are much like those before. A lookup of a
+/// mapping, its file and its rows touches a dozen places in memory, which are not in the CPU's caches if samples are
+/// far apart.
 #[map]
 static RULES: PerCpuArray<[Found; FOUND]> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// The rule that was remembered for a place, by a walk in this slot.
+/// Returns the rule that is remembered for a place, in a walk of this slot.
 #[inline(always)]
 pub fn remembered(slot: u32, place: Place) -> Option<Rule> {
     let rules = RULES.get_ptr(slot)?;
@@ -123,7 +126,7 @@ pub fn remember(slot: u32, place: Place, rule: Rule) {
     unsafe { (*rules)[place.index()] = found };
 }
 
-/// The rule for an offset in a file.
+/// Returns the rule for an offset in a file.
 #[inline(always)]
 pub fn rule(file: &File, offset: u64) -> Rule {
     if offset >= u64::from(file.pages) << PAGE_BITS {
@@ -132,7 +135,7 @@ pub fn rule(file: &File, offset: u64) -> Rule {
     Rule(find_rule(file.start, file.pages, offset as u32) as u32)
 }
 
-/// The rule, or 0, which is none. `offset` lies in one of the pages.
+/// Returns the rule, or 0 for none. `offset` lies in one of the pages.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn find_rule(start: u32, pages: u32, offset: u32) -> u64 {
@@ -140,7 +143,7 @@ pub extern "C" fn find_rule(start: u32, pages: u32, offset: u32) -> u64 {
     const STEPS: u32 = PAGE_BITS + 1;
     let Some(range) = word(start.wrapping_add(offset >> PAGE_BITS)) else { return 0 };
     let rows = start.wrapping_add(pages);
-    // Between `low`, which begins at or before the offset, and the last of the page.
+    // The row is between `low`, which begins at or before the offset, and the last of the page.
     let (mut low, mut high) = (range as u32, (range >> 32) as u32);
     for _ in 0..STEPS {
         if low >= high {

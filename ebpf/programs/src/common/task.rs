@@ -1,4 +1,6 @@
-//! Fields of kernel tasks, at offsets from the running kernel's BTF: rustc emits no relocations for them.
+//! Fields of kernel tasks, at offsets from the running kernel's BTF, because rustc emits no relocations for them.
+//!
+//! `task_struct`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/sched.h>
 
 use aya_ebpf::{
     Global,
@@ -32,7 +34,7 @@ impl Task {
         kernel(self.0 + u64::from(TASK_PID.load()))
     }
 
-    /// How many threads of its process still live.
+    /// Returns how many threads of its process are alive.
     #[inline(always)]
     pub fn live_threads(self) -> Option<i32> {
         let signal: u64 = kernel(self.0 + u64::from(TASK_SIGNAL.load()))?;
@@ -40,20 +42,20 @@ impl Task {
     }
 }
 
-/// A pointer whose type the verifier knows: a field is read where it is, which costs nothing beside the copy of a [`Task`]'s
-/// (50 ns here, by the kernel's statistics of a program that does nothing else).
+/// A pointer whose type the verifier knows. Its fields are read in place, which costs almost nothing compared with the
+/// copy of a [`Task`]'s field (50 ns, measured by the kernel's statistics for a program that does nothing else).
 #[derive(Clone, Copy)]
 pub struct Typed(*const u8);
 
 impl Typed {
     #[inline(always)]
     pub fn field<T>(self, offset: &Global<u32>) -> T {
-        // SAFETY: the verifier knows the type and the offset, and refuses the program where that is no field of this size. The kernel
-        // reads 0 where the address cannot be read.
+        // SAFETY: the verifier knows the type and the offset, and refuses the program if that is not a field of this
+        // size. The kernel reads 0 if the address cannot be read.
         unsafe { self.0.add(offset.load() as usize).cast::<T>().read_volatile() }
     }
 
-    /// The structure that a field points to.
+    /// Returns the structure that a field points to.
     #[inline(always)]
     pub fn follow(self, offset: &Global<u32>) -> Self {
         Self(self.field(offset))
@@ -71,7 +73,7 @@ impl TypedTask {
         Self(Typed(unsafe { bpf_get_current_task_btf() } as *const u8))
     }
 
-    /// The tracepoint's argument with this number, which is one.
+    /// Returns the argument of a tracepoint with this number, which must be a task.
     #[inline(always)]
     pub fn argument(context: &BtfTracePointContext, number: usize) -> Self {
         Self(Typed(context.arg(number)))
@@ -87,15 +89,15 @@ impl TypedTask {
         self.0.field(&TASK_PID)
     }
 
-    /// `__state`: 0 for a task that runs or is ready to (include/linux/sched.h).
+    /// Returns `__state`, which is 0 for a task that runs or is ready to run.
     #[inline(always)]
     pub fn state(self) -> u32 {
         self.0.field(&TASK_STATE)
     }
 }
 
-/// The current thread's base of the FS segment: the thread pointer of user space. The copy in the task is right as long as
-/// it was set by clone or arch_prctl, as every libc does.
+/// Returns the base of the FS segment of the current thread, which is the thread pointer of user space. The copy in the
+/// task is right if it was set by clone or arch_prctl, as every libc does.
 #[inline(always)]
 pub fn thread_pointer() -> u64 {
     TypedTask::current().0.field(&TASK_FSBASE)

@@ -1,9 +1,9 @@
-//! The stack walker: a state machine that takes one frame a step, so that `bpf_loop` drives it where the kernel has
-//! that and a bounded loop elsewhere. First come the native frames, from the leaf to the thread's first; then the
-//! Python frames, each chain of them with the C frame that runs it.
+//! The stack walker: a state machine that takes a few frames in each step, so that `bpf_loop` drives it on kernels that
+//! have it, and a bounded loop elsewhere. It takes the native frames first, from the leaf to the root, then the Python
+//! frames, each chain of them with the C frame that runs it.
 //!
-//! The state lives in a map value. On the BPF stack the verifier would track its counters through every iteration
-//! and give up ("too large").
+//! The state lives in a map value. On the BPF stack, the verifier would track its counters through every iteration and
+//! give up ("too large").
 
 use core::{ffi::c_void, hint::black_box, mem::offset_of};
 
@@ -23,25 +23,26 @@ use super::{
     cpython::{Top, top_frame},
     gil::holder,
     maps::{HAS_LOOP, LAYOUTS, is_on},
-    messages, news,
+    messages, new_code,
     registers::Registers,
-    ring,
+    ring::{self, Route},
 };
 
-/// Steps of a walk: of all frames and the shims between them, a quarter of what each step can take, as some take fewer.
+/// Bounds the steps of a walk: enough for all frames and the shims between them if each step takes a quarter of what it
+/// can, as some do. Beyond that the stack is truncated.
 const STEPS: u32 = (NATIVE_MAX + 3 * FRAMES_MAX) as u32 / (FRAMES_A_STEP / 4);
-/// A power of two that holds all that a stack can have, so that a mask bounds every index.
+/// A power of two that holds the largest stack, so that a mask bounds every index.
 const WORDS: usize = 8192;
 const _: () = assert!(KERNEL_MAX + NATIVE_MAX + 2 * FRAMES_MAX < WORDS);
-/// What is read of Python frames at once; a power of two, so that a mask bounds every index.
+/// The size of a read of Python frames; a power of two, so that a mask bounds every index.
 pub const WINDOW_WORDS: usize = (FRAME_MAX + WINDOW_MAX) / 8;
 const _: () = assert!(WINDOW_WORDS.is_power_of_two());
-/// What is read of the C stack at once; a power of two, so that a mask bounds every index.
+/// The size of a read of the C stack; a power of two, so that a mask bounds every index.
 pub const STACK_WORDS: usize = 256;
 const _: () = assert!(STACK_WORDS.is_power_of_two());
-/// Frames that one step takes: each step is a call, which costs as much as a small frame.
+/// Frames that one step takes. Each step is a call, which costs as much as a small frame.
 const FRAMES_A_STEP: u32 = 8;
-/// C frames of the interpreter's loop that are kept.
+/// Bounds the C frames of the interpreter's loop that are remembered. Frames beyond that are not joined.
 const EVALS: usize = FRAMES_MAX;
 const _: () = assert!(EVALS.is_power_of_two());
 
@@ -49,10 +50,10 @@ const _: () = assert!(EVALS.is_power_of_two());
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Eval {
-    /// From its stack pointer to its CFA.
+    /// Its range: from its stack pointer to its CFA.
     pub start: u64,
     pub end: u64,
-    /// Which of the native words is its.
+    /// The number of its native word.
     pub word: u64,
 }
 
@@ -62,16 +63,16 @@ pub struct Phase;
 impl Phase {
     pub const NATIVE: u32 = 0;
     pub const PYTHON: u32 = 1;
-    /// Python frames, without any native ones before.
+    /// Python frames, with no native frames before them.
     pub const BEGIN: u32 = 2;
 }
 
-/// What is used by every walk comes first: a walk touches few pages, which are not in the caches when it begins.
+/// What every walk uses comes first: a walk touches few pages, which are not in the CPU's caches when it begins.
 #[repr(C)]
 pub struct Walk {
     pub layout: Layout,
     pub phase: u32,
-    /// How the walk of the Python frames ends if nothing worse comes: one of `walk`, or 0.
+    /// How the Python walk ends if nothing worse happens: one of `walk`, or 0.
     pub failure: u32,
     /// Which of its CPU's states this is.
     pub slot: u32,
@@ -79,18 +80,18 @@ pub struct Walk {
     /// This state's index in `WALKS`.
     pub number: u32,
     pub padding: u32,
-    /// Not 0 if a Python frame runs code that is new and could not be copied.
+    /// Not 0 if a Python frame runs new code that could not be copied.
     pub has_unknown_code: u64,
 
     // Native frames.
     pub ip: u64,
     pub sp: u64,
     pub bp: u64,
-    /// What was read of the stack last: from `stack_start` to `stack_end`.
+    /// The last part of the stack that was read: from `stack_start` to `stack_end`.
     pub stack_start: u64,
     pub stack_end: u64,
     pub stack: [u64; STACK_WORDS],
-    /// The process's mappings.
+    /// The mappings of the process.
     pub mappings: u32,
     pub mapping_count: u32,
     pub mapping_set: u32,
@@ -99,52 +100,53 @@ pub struct Walk {
     // Python frames.
     /// The thread state.
     pub state: u64,
-    /// What it points to: the innermost frame, or a `_PyCFrame`; 0 for none.
+    /// What the thread state points to: the innermost frame or a `_PyCFrame`; 0 for none.
     pub top: u64,
     pub code_type: u64,
     /// The frame to take next.
     pub frame: u64,
-    /// One of those before it, to know a cycle by; 0 for none.
+    /// A frame before it in its chain, to detect a cycle; 0 for none.
     pub mark: u64,
-    /// From a `_PyCFrame` to the end of its C frame.
+    /// The distance from a `_PyCFrame` to the end of its C frame.
     pub distance: u64,
-    /// Where the chain after the last must begin; 0 where that was the last.
+    /// The frame with which the next chain must begin; 0 after the last.
     pub expected: u64,
     pub evals: u32,
-    /// The C frame whose chain is walked.
+    /// The number of the C frame whose chain is walked.
     pub eval: u32,
-    /// The one with the first chain.
+    /// The number of the C frame with the first chain.
     pub first_eval: u32,
-    /// How many frames there were before the present chain, and before the one before.
+    /// The number of frames before the present chain, and before the previous one.
     pub chain_start: u32,
     pub previous_chain_start: u32,
-    /// Where in `window` the present frame is, in bytes.
+    /// The offset of the present frame in `window`, in bytes.
     pub at: u32,
-    /// What was read last: from `window_start` to `window_end`, the present frame in it.
+    /// The last part of memory that was read: from `window_start` to `window_end`, with the present frame in it.
     pub window_start: u64,
     pub window_end: u64,
     pub window: [u64; WINDOW_WORDS],
 
     /// The present native frame is at an instruction of its own, not behind a call.
     pub leaf: bool,
-    /// The chains are found by `_PyCFrame`s.
+    /// The chains are found through `_PyCFrame`s.
     pub anchored: bool,
 
-    /// The record as it goes out: the sample, then words. The two must lie side by side.
+    /// The record as it is sent: the sample, then the words. The two must be neighbours.
     pub sample: Sample,
     pub words: [u64; WORDS],
     eval_frames: [Eval; EVALS],
 }
 
-/// The states: for each CPU [`SLOTS`]. Not a per-CPU array, whose values may not be as large. User space sets the size.
+/// The states: [`SLOTS`] for each CPU. Not a per-CPU array, whose values may not be this large. User space sets the
+/// size.
 #[map]
 static WALKS: Array<Walk> = Array::with_max_entries(SLOTS, 0);
 
-/// A walk in interrupt context may come while one in another is under way.
+/// The states of a CPU. A walk in interrupt context can begin while one in another context is under way.
 pub const SLOTS: u32 = 3;
 pub const SLOT_INTERRUPT: u32 = 0;
 pub const SLOT_TASK: u32 = 1;
-/// Of programs that can be preempted, which have to see to it that only one uses it.
+/// For programs that can be preempted, which have to make sure that only one uses it.
 pub const SLOT_PROBE: u32 = 2;
 
 pub const CONTINUE: i64 = 0;
@@ -157,7 +159,7 @@ pub fn state(number: u32) -> Option<&'static mut Walk> {
 }
 
 impl Walk {
-    /// The number of this CPU's state for a context.
+    /// Returns the number of this CPU's state for a context.
     #[inline(always)]
     pub fn number(slot: u32) -> u32 {
         // SAFETY: the helper has no preconditions.
@@ -183,10 +185,9 @@ impl Walk {
         Some(walk)
     }
 
-    /// Sets out from the registers. Kernel frames are in place by now: the others follow them.
+    /// Begins at the registers. Kernel frames are in place by now; the others follow them.
     #[inline(always)]
     pub fn start(&mut self, process: &Process, registers: &Registers) {
-        self.sample.user_pc = registers.ip;
         self.ip = if registers.after { registers.ip.wrapping_sub(1) } else { registers.ip };
         (self.sp, self.bp) = (registers.sp, registers.bp);
         self.leaf = true;
@@ -199,14 +200,14 @@ impl Walk {
         (self.state, self.top) = (0, 0);
         self.loops = [[0; 2]; 2];
         if process.flags & PYTHON != 0 {
-            self.python(process);
+            self.python(process, registers.ip);
         }
     }
 
     #[inline(always)]
-    fn python(&mut self, process: &Process) {
+    fn python(&mut self, process: &Process, ip: u64) {
         let Some(layout) = LAYOUTS.get(process.layout) else { return };
-        let pc = if self.sample.flags & flags::KERNEL_MODE == 0 { self.sample.user_pc } else { 0 };
+        let pc = if self.sample.flags & flags::KERNEL_MODE == 0 { ip } else { 0 };
         match top_frame(process, layout, pc) {
             Top::Nothing => {}
             Top::Unreadable => self.sample.walk = walk::THREAD_STATE_UNREADABLE,
@@ -223,7 +224,7 @@ impl Walk {
         }
     }
 
-    /// Sets out from the frames of another thread of the current process, where there are no registers to unwind from.
+    /// Begins at the frames of another thread of the current process, which has no registers to unwind from.
     #[inline(always)]
     pub fn start_at(&mut self, process: &Process, layout: &Layout, frame: u64) {
         self.anchored = false;
@@ -234,7 +235,7 @@ impl Walk {
         self.phase = Phase::BEGIN;
     }
 
-    /// Walks the state of this number.
+    /// Walks with the state of this number.
     #[inline(always)]
     pub fn run(mut number: u32) {
         if HAS_LOOP.load() != 0 {
@@ -252,7 +253,8 @@ impl Walk {
     /// Takes some frames.
     #[inline(always)]
     fn step(&mut self) -> i64 {
-        // Hidden from the compiler, which would write a frame's code out as often: what is not in the caches costs more.
+        // Hidden from the compiler, which would unroll the loop. Code that is not in the CPU's caches costs more than
+        // the loop.
         let frames = black_box(FRAMES_A_STEP);
         let mut taken = 0;
         if self.phase == Phase::NATIVE {
@@ -324,7 +326,7 @@ impl Walk {
         Some(self.eval_frames[number as usize & (EVALS - 1)])
     }
 
-    /// Tells how many Python frames a C frame of the loop has.
+    /// Sets how many Python frames a C frame of the loop has.
     #[inline(always)]
     pub fn set_count(&mut self, number: u32, count: u32) {
         let Some(eval) = self.eval_at(number) else { return };
@@ -341,46 +343,43 @@ impl Walk {
         self.words[(index + 1) & (WORDS - 1)] = frame.detail;
         self.sample.frames += 1;
         let pid = self.sample.header.pid;
-        if frame.check() != 0 && news::is_new(pid, frame.address, frame.check()) {
+        if frame.check() != 0 && new_code::is_first_seen(pid, frame.address, frame.check()) {
             let is_copied = self.layout.code_size != 0 && copy_code(self.number, frame.address, frame.check()) != 0;
             self.has_unknown_code |= u64::from(!is_copied);
         }
     }
 
-    /// The innermost Python frame of a stack that has one.
+    /// Returns the innermost Python frame of a stack that has one.
     #[inline(always)]
     pub fn innermost(&self) -> Frame {
         let index = (self.sample.kernel_frames + self.sample.native_frames) as usize;
         Frame { address: self.words[index & (WORDS - 1)], detail: self.words[(index + 1) & (WORDS - 1)] }
     }
 
-    /// Sends the record, and calls user space if it may not know the code in it.
+    /// Sends the record, and wakes user space if it may not know the code in it.
     #[inline(always)]
     pub fn send(&self) {
         if messages::are_on() && (self.sample.walk > walk::COMPLETE || self.sample.native > native::COMPLETE) {
             let Sample { header, walk, native, .. } = &self.sample;
             messages::incomplete(header.pid, header.tid, *walk, *native);
         }
-        if news::is_due(self.has_unknown_code != 0, self.sample.header.time) {
-            ring::send_now(self.record());
-        } else {
-            ring::send(self.record());
-        }
+        let is_urgent = new_code::should_wake(self.has_unknown_code != 0, self.sample.header.time);
+        ring::send(self.record(), if is_urgent { Route::urgent() } else { Route::lazy() });
     }
 
-    /// The record: the sample and the words in use.
+    /// Returns the record: the sample and the words in use.
     #[inline(always)]
     pub fn record(&self) -> &[u8] {
         let sample = &self.sample;
         let words = sample.kernel_frames as usize + sample.native_frames as usize + 2 * sample.frames as usize;
         let length = size_of::<Sample>() + 8 * (words & (WORDS - 1));
         // SAFETY: `words` follows `sample` without a gap (repr(C), both aligned to 8) and holds the masked length. The
-        // pointer comes from the whole, so that it may lead from one to the other.
+        // pointer is derived from the state as a whole, so it may lead from one field to the other.
         unsafe { core::slice::from_raw_parts((&raw const *self).cast::<u8>().add(offset_of!(Self, sample)), length) }
     }
 }
 
-/// One step of the state of this number: a function of its own, so that it is verified once, not for each iteration.
+/// One step of the state of this number. A function of its own, so that it is verified once, not for each iteration.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn walk_step(number: u32) -> u64 {
@@ -391,6 +390,6 @@ pub extern "C" fn walk_step(number: u32) -> u64 {
 unsafe extern "C" fn step_callback(_index: u32, number: *mut c_void) -> i64 {
     // SAFETY: `run` passes a pointer to the number.
     let stop = walk_step(unsafe { *number.cast::<u32>() });
-    // The verifier knows nothing of what a function returned, and wants to see that this is 0 or 1.
+    // The verifier knows nothing about the result of a function, and has to see that this is 0 or 1.
     i64::from(black_box(stop) != CONTINUE as u64)
 }

@@ -1,6 +1,6 @@
-//! The sums of a thread's sleeps, and which stacks are taken.
+//! The sums of a thread's sleeps, and the choice of the sleeps whose stack is taken.
 //!
-//! All of it rests on plain stores by the CPU that a thread is leaving, wakes on, or is woken from.
+//! All of it relies on plain stores by the CPU that a thread leaves, wakes on, or is woken from.
 
 use core::hint::black_box;
 
@@ -15,51 +15,56 @@ use pyobs_abi::{
     record,
 };
 
-use crate::common::{maps::control, ring};
+use crate::common::{
+    maps::control,
+    ring::{self, Route},
+};
 
-/// The first sleeps of a slot, whose stacks are always taken.
+/// The number of first sleeps of a slot whose stacks are always taken.
 const CREDIT: u32 = 16;
-/// Evictions of slots are at least this far apart, in units of 2^20 ns. Sleeps that find no slot meanwhile share those of their
+/// Bounds how often slots are reused, in units of 2^20 ns. Sleeps that find no slot in between share that of their
 /// system call.
 const EVICTION_GAP: u32 = 16;
-/// `Slot::chance` is reckoned once in this many sleeps, as it takes a division.
-const RECKON_EVERY: u32 = 8;
-/// A slot that has given this many stacks gives a quarter as many from then on: what it waits for is known to some 12 %. Fewer would
-/// make the number of stacks say too little of the uncertainty, as the first ones stand for much less time than the later ones.
+/// `Slot::chance` is computed once in this many sleeps, because it takes a division.
+const ADJUST_EVERY: u32 = 8;
+/// After this many stacks, a slot gives a quarter as many: what it waits for is known to about 12 %. Fewer would make
+/// the number of stacks say too little about the uncertainty, because the first ones stand for much less time than the
+/// later ones.
 const PLENTY: u32 = 64;
 const PLENTY_SHIFT: u32 = 2;
-/// A slot takes at least eight stacks in a second (two beyond `PLENTY`), if it sleeps as often: the chance of its next sleeps by how
-/// long the last `RECKON_EVERY` took, in units of 2^10 ns.
-const LEAST: u64 = (8 << 32) * 1024 / (RECKON_EVERY as u64 * 1_000_000_000);
+/// A slot takes at least eight stacks in a second (two beyond `PLENTY`), if it sleeps that often. This is the
+/// probability of its next sleeps for each 2^10 ns that the last `ADJUST_EVERY` took.
+const LEAST: u64 = (8 << 32) * 1024 / (ADJUST_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
 const MEAN_SHIFT: u32 = 3;
 
-/// `BPF_F_MMAPABLE` (include/uapi/linux/bpf.h): the elements begin at a page, and so at cache lines.
+/// `BPF_F_MMAPABLE`: makes the elements begin at a page, and so at cache lines.
+/// <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>
 const AT_A_PAGE: u32 = 1 << 10;
 
 #[map]
 static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, AT_A_PAGE);
 
-/// Stacks that slots of a CPU asked for, in units of time of 2^30 ns.
+/// Stacks that the slots of a CPU asked for, in seconds of 2^30 ns.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Pace {
+struct Demand {
     second: u64,
     asked: u32,
     asked_before: u32,
 }
 
 #[map]
-static PACES: PerCpuArray<Pace> = PerCpuArray::with_max_entries(1, 0);
+static STACKS_ASKED: PerCpuArray<Demand> = PerCpuArray::with_max_entries(1, 0);
 
 #[inline(always)]
 pub fn sleeper(tid: u32) -> Option<&'static mut Sleeper> {
-    // SAFETY: the pointer is to an element of the array; others may write it at the same time, and what is torn is one
-    // sleep's length.
+    // SAFETY: the pointer is to an element of the array. Other CPUs may write it at the same time, which can spoil the
+    // length of one sleep.
     SLEEPS.get_ptr_mut(tid % SLEEPERS).map(|sleeper| unsafe { &mut *sleeper })
 }
 
-/// The kernel's count of its ticks (jiffies), which the verifier turns into a load.
+/// Returns the kernel's count of jiffies, which the verifier turns into a load.
 #[inline(always)]
 pub fn tick() -> u64 {
     // SAFETY: the helper has no preconditions.
@@ -95,27 +100,27 @@ pub fn awake(sleeper: &mut Sleeper, now: u64) {
     } else {
         slot.mean = slot.mean - (slot.mean >> MEAN_SHIFT) + (length >> MEAN_SHIFT);
     }
-    if slot.count.is_multiple_of(RECKON_EVERY) {
+    if slot.count.is_multiple_of(ADJUST_EVERY) {
         let shift = if slot.taken < PLENTY { 0 } else { PLENTY_SHIFT };
         let by_time = chance(slot.mean.into(), control(control::SLEEP_PERIOD) << shift);
         let present = (now >> 10) as u32;
-        let least = (u64::from(present.wrapping_sub(slot.reckoned)) * LEAST) >> shift;
-        slot.reckoned = present;
+        let least = (u64::from(present.wrapping_sub(slot.chance_set)) * LEAST) >> shift;
+        slot.chance_set = present;
         let least = if least > ALWAYS.into() { ALWAYS } else { least as u32 };
         slot.chance = if by_time > least { by_time } else { least };
     }
-    if fresh != 0 || slot.told == 0 {
-        tell(sleeper, number, if fresh != 0 { since } else { 0 }, now);
+    if fresh != 0 || slot.reported == 0 {
+        report(sleeper, number, if fresh != 0 { since } else { 0 }, now);
     }
 }
 
-/// `part / whole` as a chance that is never 0.
+/// Returns `part / all` as a probability, which is never 0.
 #[inline(always)]
-fn chance(part: u64, whole: u64) -> u32 {
-    if part >= whole {
+fn chance(part: u64, all: u64) -> u32 {
+    if part >= all {
         return ALWAYS;
     }
-    ((part << 32) / whole) as u32 | 1
+    ((part << 32) / all) as u32 | 1
 }
 
 #[inline(always)]
@@ -123,23 +128,23 @@ pub fn slot(sleeper: &mut Sleeper, number: usize) -> &mut Slot {
     &mut sleeper.slots[masked(number)]
 }
 
-/// The number of a slot, hidden from the compiler, which would know the mask to be needless; the verifier does not.
+/// The number of a slot, hidden from the compiler, which would drop the mask as needless; the verifier needs it.
 #[inline(always)]
 fn masked(number: usize) -> usize {
     black_box(number) & (SLOTS - 1)
 }
 
-/// The number of the slot with this key.
+/// Returns the number of the slot with this key.
 #[inline(always)]
 pub fn find(sleeper: &mut Sleeper, key: u32) -> Option<usize> {
     let home = key as usize % SLOTS;
     (0..SLOTS).map(|probe| home ^ probe).find(|number| sleeper.keys[masked(*number)] == key)
 }
 
-/// Makes room for a key that has no slot. Where too many keys take turns, their sleeps go to the slot of their system call:
-/// their sums stay exact, and their stacks are sampled together.
+/// Makes room for a key that has no slot. If too many keys take turns, their sleeps go to the slot of their system
+/// call: their sums stay exact, and their stacks are sampled together.
 ///
-/// Not inlined, as it is seldom called and needs stack for [`tell`].
+/// Not inlined, because it is rarely called and needs stack for [`report`].
 #[inline(never)]
 pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
     let stamp = stamp(now);
@@ -159,13 +164,13 @@ pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
             }
         }
         sleeper.evicted = stamp;
-        tell(sleeper, victim, 0, now);
+        report(sleeper, victim, 0, now);
     }
     sleeper.keys[masked(victim)] = key;
     let slot = slot(sleeper, victim);
     (slot.chance, slot.detail, slot.born) = (ALWAYS, detail, now);
-    (slot.total, slot.longest, slot.count, slot.mean, slot.told) = (0, 0, 0, 0, 0);
-    (slot.used, slot.reckoned, slot.taken) = (stamp, (now >> 10) as u32, 0);
+    (slot.total, slot.longest, slot.count, slot.mean, slot.reported) = (0, 0, 0, 0, 0);
+    (slot.used, slot.chance_set, slot.taken) = (stamp, (now >> 10) as u32, 0);
     victim
 }
 
@@ -174,25 +179,24 @@ pub fn make(sleeper: &mut Sleeper, key: u32, detail: u64, now: u64) -> usize {
 /// Not inlined: the frames of the program, of a walk's callback and of its step must fit into 512 bytes together
 /// ([`crate::calls`]), and the record takes a fifth of that.
 #[inline(never)]
-pub fn tell(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
+pub fn report(sleeper: &mut Sleeper, number: usize, since: u64, now: u64) {
     let (pid, tid, chance) = (sleeper.pid, sleeper.tid, sleeper.fresh);
     let (waker_pid, waker_tid, waker_comm) = (sleeper.waker_pid, sleeper.waker_tid, sleeper.waker_comm);
     let is_free = sleeper.keys[masked(number)] == 0;
     let slot = slot(sleeper, number);
-    if is_free || slot.count == slot.told {
+    if is_free || slot.count == slot.reported {
         return;
     }
-    slot.told = slot.count;
+    slot.reported = slot.count;
     let mut header = ring::header(record::OFFCPU_WAKE);
     (header.time, header.pid, header.tid) = (now, pid, tid);
     let (born, detail, total, count, longest) = (slot.born, slot.detail, slot.total, slot.count, slot.longest);
     slot.longest = 0;
     let wake = Wake { header, since, born, detail, total, count, chance, longest, waker_pid, waker_tid, waker_comm };
-    // SAFETY: plain integers without padding (pyobs-abi asserts it).
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const wake).cast(), size_of::<Wake>()) });
+    ring::send(&wake, Route::lazy());
 }
 
-/// A thread ends, or becomes another program: sends what it has slept.
+/// A thread ends, or executes another program: sends what it has slept.
 #[inline(always)]
 pub fn thread_ends(tid: u32, now: u64) {
     let Some(sleeper) = sleeper(tid) else { return };
@@ -201,20 +205,23 @@ pub fn thread_ends(tid: u32, now: u64) {
     }
     (sleeper.waker_pid, sleeper.waker_tid, sleeper.fresh) = (0, 0, 0);
     for number in 0..SLOTS {
-        tell(sleeper, number, 0, now);
+        report(sleeper, number, 0, now);
     }
     (sleeper.tid, sleeper.since, sleeper.is_watched) = (0, 0, 0);
 }
 
-/// Decides whether the stack of the sleep that begins now is taken: returns the chance that it had, or 0.
+/// Decides whether to take the stack of the sleep that begins now. Returns the probability with which it was chosen, or
+/// 0.
 ///
-/// The chance depends on nothing but the past, so that the stacks that are taken stand for the others without bias: each for
-/// as many sleeps as the inverse of its chance. A slot's chance grows with the length of its sleeps; that makes about one
-/// stack in `SLEEP_PERIOD` of sleep, whatever it is made of. It has a lower bound that goes by how often the slot sleeps.
+/// The probability depends only on the past, so the stacks that are taken represent the others without bias: each
+/// stands for as many sleeps as the inverse of its probability. It grows with the length of the slot's sleeps, which
+/// makes about one stack in `SLEEP_PERIOD` of sleep, whatever that consists of. Its lower bound depends on how often
+/// the slot sleeps.
 #[inline(always)]
 pub fn is_drawn(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
     let (random, stamp) = (sleeper.random, stamp(now));
-    // Marsaglia's xorshift (Journal of Statistical Software 8/14): bpf_get_prandom_u32 takes as long as all the rest.
+    // Marsaglia's xorshift (Journal of Statistical Software 8/14): bpf_get_prandom_u32 takes as long as everything else
+    // here.
     let random = random ^ (random << 13);
     let random = random ^ (random >> 17);
     let random = random ^ (random << 5);
@@ -239,20 +246,21 @@ pub fn is_drawn(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
     ((u64::from(of_slot) * u64::from(of_cpu)) >> 32) as u32 | 1
 }
 
-/// The chance that a CPU gives each stack that a slot asks for, so that it takes `SLEEP_STACKS` in a second. It is never 0, as
-/// sleeps at the end of a second would then never be seen; the first second of a burst has some more stacks therefore.
+/// Returns the probability that a CPU gives to each stack that a slot asks for, so that it takes `SLEEP_STACKS` in a
+/// second. It is never 0, or sleeps at the end of a second would never be seen. So the first second of a burst has more
+/// stacks than that.
 #[inline(always)]
 fn of_cpu(now: u64) -> u32 {
-    let Some(pace) = PACES.get_ptr_mut(0) else { return ALWAYS };
+    let Some(demand) = STACKS_ASKED.get_ptr_mut(0) else { return ALWAYS };
     // SAFETY: the value of this CPU; the tracepoint cannot be hit again within itself.
-    let pace = unsafe { &mut *pace };
+    let demand = unsafe { &mut *demand };
     let second = now >> 30;
-    if pace.second != second {
-        pace.asked_before = if pace.second + 1 == second { pace.asked } else { 0 };
-        (pace.second, pace.asked) = (second, 0);
+    if demand.second != second {
+        demand.asked_before = if demand.second + 1 == second { demand.asked } else { 0 };
+        (demand.second, demand.asked) = (second, 0);
     }
-    pace.asked += 1;
-    let asked = if pace.asked > pace.asked_before { pace.asked } else { pace.asked_before };
+    demand.asked += 1;
+    let asked = if demand.asked > demand.asked_before { demand.asked } else { demand.asked_before };
     chance(control(control::SLEEP_STACKS), asked.into())
 }
 

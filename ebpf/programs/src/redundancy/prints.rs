@@ -1,5 +1,5 @@
-//! What tells one operand of an instruction from another: the value of numbers, the shape and some of the data of arrays.
-//! Which is which, user space says by their types.
+//! Hashes that tell one operand of an instruction from another: of the value of a number, or the shape and some data of
+//! an array. User space says which types are which.
 
 use core::{ffi::c_void, hint::black_box};
 
@@ -9,41 +9,41 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray},
 };
 use pyobs_abi::{
+    hash::mix,
     process::NONE,
     redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, class, period},
 };
 
-use super::mix;
-use crate::common::memory::user;
+use crate::common::{
+    frames::{LOWEST_OBJECT, TAG_BITS},
+    memory::user,
+};
 
-/// Instructions whose operands are known to user space.
+/// Instructions whose operands user space has located.
 #[map]
 static REDUNDANCY_SPOTS: HashMap<SpotKey, Spot> = HashMap::with_max_entries(4096, 0);
 
-/// Types that user space has looked at.
+/// Types that user space has classified.
 #[map]
 static REDUNDANCY_CLASSES: HashMap<ClassKey, u64> = HashMap::with_max_entries(4096, 0);
 
-/// A piece of memory. Where a tick comes into the midst of a trap's work the print is a wrong one, and differs.
+/// Scratch space for a piece of memory. If a sample interrupts a trap's work here, the hash is wrong, and so differs.
 #[map]
 static REDUNDANCY_PIECE: PerCpuArray<[u64; PIECE_WORDS]> = PerCpuArray::with_max_entries(1, 0);
 const PIECE_WORDS: usize = 8;
 const PIECE: u64 = 64;
 
-/// Pieces of an array's data that are looked at, and its dimensions at the most.
+/// Bounds the pieces of an array's data that are hashed, and its dimensions. An array with more dimensions has no hash.
 const PIECES: u64 = 8;
 const DIMENSIONS: usize = 4;
-/// Behind an object's header, where nothing else is said.
+/// The size of `PyObject` in builds with a GIL, behind which the fields of a number or an array begin.
 const BODY: u64 = 16;
-/// More digits (of 30 bits) no number has that is looked at.
+/// Bounds the digits (of 30 bits) of a number. A larger number has no hash.
 const DIGITS: u64 = 12;
-/// More elements no array has.
+/// A larger size or stride is not that of an array.
 const ELEMENTS: u64 = 1 << 40;
-/// Low bits that mark a `_PyStackRef` from 3.14 on.
-const TAG_BITS: u64 = 7;
-const LOWEST_OBJECT: u64 = 4096;
 
-/// The operands of the instruction that the record's frame is at, if user space knows where they are.
+/// Fills in the operands of the instruction that the record's frame is at, if user space knows where they are.
 #[inline(always)]
 pub fn operands(record: *mut Registers) {
     // SAFETY: the record is the caller's, who has filled in the fields that are read.
@@ -68,7 +68,7 @@ pub fn operands(record: *mut Registers) {
     }
 }
 
-/// The object that a place on the stack of values refers to.
+/// Returns the object that an element of the value stack refers to.
 #[inline(always)]
 pub fn operand(pid: u32, at: u64, time: u64) -> Operand {
     let Some(object) = user::<u64>(at).map(|word| word & !TAG_BITS) else { return Operand::default() };
@@ -82,7 +82,7 @@ pub fn operand(pid: u32, at: u64, time: u64) -> Operand {
     Operand { object, class: address, print }
 }
 
-/// 0 where it cannot be told. By itself, for the verifier to look at it once.
+/// Returns the hash of an object, or 0 if it cannot be read. A function of its own, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn redundancy_print(object: u64, class: u64, period: u64) -> u64 {
@@ -93,7 +93,7 @@ pub extern "C" fn redundancy_print(object: u64, class: u64, period: u64) -> u64 
         class::ARRAY => array(object, period),
         _ => 0,
     };
-    // An object that is told by nothing is told by 0.
+    // Objects that cannot be told apart have the hash 0.
     if class & 0xff == class::UNKNOWN { 0 } else { sum }
 }
 
@@ -107,7 +107,8 @@ fn int(object: u64, class: u64) -> u64 {
     piece(mix(3, size), object.wrapping_add(BODY + 8), digits * 4)
 }
 
-/// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
+/// The `PyArrayObject_fields` of NumPy are data, nd, dimensions, strides, base and descr:
+/// <https://github.com/numpy/numpy/blob/v1.26.0/numpy/core/include/numpy/ndarraytypes.h>
 #[inline(always)]
 fn array(object: u64, period: u64) -> u64 {
     let Some(words) = user::<[u64; 6]>(object.wrapping_add(BODY)) else { return 0 };
@@ -140,7 +141,7 @@ fn array(object: u64, period: u64) -> u64 {
     if is_empty { sum } else { data_print(sum, data, extent.wrapping_add(width), period) }
 }
 
-/// All of a small array, else pieces that are spread over it.
+/// Hashes all of a small array, else pieces that are spread over it.
 #[inline(always)]
 fn data_print(mut sum: u64, data: u64, length: u64, period: u64) -> u64 {
     for index in 0..PIECES {
@@ -163,7 +164,7 @@ fn data_print(mut sum: u64, data: u64, length: u64, period: u64) -> u64 {
     sum
 }
 
-/// 0 where it cannot be read.
+/// Adds a piece of memory to a hash. Returns 0 if it cannot be read.
 #[inline(always)]
 fn piece(mut sum: u64, at: u64, length: u64) -> u64 {
     let length = black_box(length as u32);

@@ -1,39 +1,40 @@
-//! Descriptors of segments.
+//! Descriptors of segments: opened, duplicated, closed, and passed between processes.
 
 use pyobs_abi::{
     record::Loss,
     shm::{Hull, Inode as Key, flags, what},
 };
 
-use super::{begin, facts, hold, hull, is_in_folder, send};
+use super::{begin_segment, facts, hold, hull, is_in_folder, send_change};
 use crate::common::{
     files::{TMPFS, Table},
     maps::{count_loss, watched},
     memory::user,
 };
 
-/// In place of a path's address.
+/// In place of a path's address: the file has no name.
 const NO_PATH: u64 = 0;
-/// CLOSE_RANGE_CLOEXEC (include/uapi/linux/close_range.h).
+/// `CLOSE_RANGE_CLOEXEC`: <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/close_range.h>
 const ONLY_MARK: u64 = 1 << 2;
 
-/// `struct msghdr` and `struct cmsghdr` of a 64-bit process.
+/// Offsets in `struct msghdr`, and the size of `struct cmsghdr`, of a 64-bit process:
+/// <https://github.com/torvalds/linux/blob/v6.1/include/linux/socket.h>
 const CONTROL: u64 = 32;
 const CONTROL_LENGTH: u64 = 40;
 const CONTROL_HEAD: u64 = 16;
 /// SOL_SOCKET in the lower half, SCM_RIGHTS in the upper.
 const RIGHTS: u64 = 1 | 1 << 32;
-/// SCM_MAX_FD (include/net/scm.h).
+/// `SCM_MAX_FD`, the kernel's own bound: <https://github.com/torvalds/linux/blob/v6.1/include/net/scm.h>
 const DESCRIPTORS_MAX: u64 = 253;
 const CONTROLS_MAX: u32 = 4;
 
-/// A file was opened by this path. Returns the segment that was made by it.
+/// A file was opened by this path. Returns the segment that this made.
 #[inline(always)]
 pub fn opened(fd: u32, path: u64) -> Option<Key> {
     let mut made = Key::default();
-    // Not in there: the stack has no room for the frames of both.
+    // Not inside `is_segment`, because the BPF stack has no room for the frames of both.
     if is_segment(fd, path, &mut made) {
-        tell(what::OPENED, fd);
+        report(what::OPENED, fd);
     }
     (made.ino != 0).then_some(made)
 }
@@ -63,20 +64,20 @@ fn known_or_begun(fd: u32, path: u64, made: &mut Key) -> Option<()> {
     }
     let is_new = path == NO_PATH || file.is_created();
     let folder = if path == NO_PATH { 0 } else { flags::IN_FOLDER };
-    let facts = begin(file, inode, folder | if is_new { flags::CREATED } else { 0 })?;
+    let facts = begin_segment(file, inode, folder | if is_new { flags::CREATED } else { 0 })?;
     if is_new {
         *made = facts.inode;
     }
     Some(())
 }
 
-/// Tells of a descriptor if it is one of a segment.
+/// Reports a descriptor if it is one of a segment.
 #[inline(always)]
-pub fn tell(what: u32, fd: u32) {
+pub fn report(what: u32, fd: u32) {
     shm_descriptor(what, fd, 0);
 }
 
-/// Another process's descriptor is now our own, too.
+/// A descriptor was copied from another process.
 #[inline(always)]
 pub fn taken(fd: u32, pidfd: u64) {
     shm_descriptor(what::TAKEN, fd, pidfd);
@@ -101,10 +102,10 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
     let inode = file.inode()?;
     let facts = match facts(inode) {
         Some(facts) => facts,
-        // What comes from a process that is not watched.
+        // A segment that came from a process that is not watched.
         None if matches!(what, what::RECEIVED | what::TAKEN) && inode.magic() == TMPFS => {
             watched()?;
-            begin(file, inode, 0)?
+            begin_segment(file, inode, 0)?
         }
         None => return None,
     };
@@ -112,15 +113,17 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
         hold(Hull::default());
     }
     let close_on_exec = table.is_closed_on_exec(fd).into();
-    send(what, Some(&facts), |change| (change.fd, change.close_on_exec, change.start) = (fd, close_on_exec, from));
+    send_change(what, Some(&facts), |change| {
+        (change.fd, change.close_on_exec, change.start) = (fd, close_on_exec, from)
+    });
     Some(())
 }
 
-/// dup2() or dup3() is going to put a descriptor in the place of another.
+/// dup2() or dup3() is about to replace a descriptor by another.
 #[inline(never)]
 pub fn replace(old: u32, new: u32) {
     if Table::current().file(old).is_some() {
-        tell(what::CLOSED, new);
+        report(what::CLOSED, new);
     }
 }
 
@@ -128,12 +131,13 @@ pub fn replace(old: u32, new: u32) {
 pub fn close_range(start: u64, end: u64, how: u64) {
     let marks = how & ONLY_MARK != 0;
     let what = if marks { what::MARKED } else { what::CLOSED_RANGE };
-    send(what, None, |change| {
+    send_change(what, None, |change| {
         (change.start, change.end, change.close_on_exec) = (start, end, marks.into());
     });
 }
 
-/// A message is being sent or has come: looks at the descriptors in it. Not inlined, to keep the caller's frame small.
+/// A message is being sent or was received: reports the descriptors in it. Not inlined, to keep the caller's frame
+/// small.
 #[inline(never)]
 pub fn message(what: u32, message: u64) {
     let (Some(mut at), Some(length)) = (user::<u64>(message + CONTROL), user::<u64>(message + CONTROL_LENGTH)) else {

@@ -1,5 +1,5 @@
-//! Iterators over all mappings and descriptors of the machine: what of them is of segments, for user space to compare with
-//! what records have told.
+//! Iterators over all mappings and descriptors of the machine. They list those of segments, for user space to compare
+//! with what the records said.
 
 use core::ffi::c_void;
 
@@ -9,12 +9,12 @@ use pyobs_abi::shm::{Row, row};
 use super::SHM_SEGMENTS;
 use crate::common::{
     files::{File, Inode, Mapping, TMPFS, Table},
-    maps::PROCESSES,
+    maps::process,
     task::Task,
 };
 
-/// Words of `struct bpf_iter__task_vma` and `struct bpf_iter__task_file` (kernel/bpf/task_iter.c), which are padded to
-/// words each.
+/// Words of `struct bpf_iter__task_vma` and `struct bpf_iter__task_file`, whose fields are padded to words:
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/task_iter.c>
 const META: usize = 0;
 const TASK: usize = 1;
 const VMA: usize = 2;
@@ -22,7 +22,7 @@ const FD: usize = 2;
 const FILE: usize = 3;
 
 /// # Safety
-/// `context` is that of an iterator's program, which has a word there.
+/// `context` is that of an iterator's program, and has a word there.
 #[inline(always)]
 unsafe fn word(context: *const c_void, index: usize) -> u64 {
     // SAFETY: the verifier checks the access, and knows what the word is. Volatile, so that it is one load.
@@ -80,17 +80,15 @@ fn descriptor(context: *const c_void, task: Task, file: File, fd: u32) -> Option
     Some(())
 }
 
-/// A row of what is a segment's, or could be.
+/// Returns a row for what belongs to a segment, or could.
 #[inline(always)]
 fn found(pid: u32, inode: Inode) -> Option<Row> {
     let key = inode.key()?;
-    // SAFETY: the value is copied; a torn one is of a segment that has just begun.
+    // SAFETY: the value is copied; a torn one is that of a segment that has just begun.
     let known = unsafe { SHM_SEGMENTS.get(key) }.copied();
     let mut flags = 0;
     if known.is_none() {
-        // SAFETY: nothing of the value is read.
-        let is_watched = unsafe { PROCESSES.get(pid) }.is_some();
-        if !is_watched || inode.magic() != TMPFS {
+        if process(pid).is_none() || inode.magic() != TMPFS {
             return None;
         }
         flags = row::UNKNOWN;
@@ -104,8 +102,9 @@ fn found(pid: u32, inode: Inode) -> Option<Row> {
 
 #[inline(always)]
 fn write(context: *const c_void, row: &Row) {
-    // SAFETY: the iterator's meta is a pointer that the verifier knows, to a structure that begins with the file that is
-    // written to (`struct bpf_iter_meta`, include/linux/bpf.h); the row is plain integers without padding.
+    // SAFETY: the iterator's meta is a pointer that the verifier knows, to a structure that begins with the file to
+    // write to (`struct bpf_iter_meta` in <https://github.com/torvalds/linux/blob/v6.1/include/linux/bpf.h>); the row
+    // is plain integers without padding.
     unsafe {
         let meta = word(context, META) as *const u64;
         let sequence = meta.read_volatile() as *mut _;

@@ -1,15 +1,15 @@
-//! Mappings of segments.
+//! Mappings of segments: made, moved and removed.
 
 use pyobs_abi::shm::{Facts, Hull, Inode as Key, MAPPED_AT, flags, what};
 
-use super::{begin, facts, hold, hull, send};
+use super::{begin_segment, facts, hold, hull, send_change};
 use crate::common::{
     files::{File, Mapping, TMPFS, Table},
     maps::watched,
     system_call::Call,
 };
 
-/// Of mmap(2).
+/// Flags of mmap(2).
 const MAP_TYPE: u64 = 0x0f;
 const MAP_SHARED: u64 = 1;
 const MAP_SHARED_VALIDATE: u64 = 3;
@@ -17,7 +17,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const PAGE: u64 = 4096;
 
-/// Something was mapped. Returns the segment that was made by it. Not inlined, to keep the caller's frame small.
+/// Something was mapped. Returns the segment that this made. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let how = call.fourth();
@@ -35,11 +35,11 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
         watched()?;
         let Some(file) = Mapping::find(start).and_then(File::of_mapping) else {
             holds(start, end);
-            send(what::MADE, None, |change| (change.start, change.end) = (start, end));
+            send_change(what::MADE, None, |change| (change.start, change.end) = (start, end));
             return Some(Key { ino: start, dev: MAPPED_AT, padding: 0 });
         };
-        let facts = begin(file, file.inode()?, flags::CREATED)?;
-        tell(facts, start, end, offset);
+        let facts = begin_segment(file, file.inode()?, flags::CREATED)?;
+        report(facts, start, end, offset);
         return Some(facts.inode);
     }
     if !shared && hull().is_none() {
@@ -48,22 +48,24 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let file = Table::current().file(call.fifth() as u32)?;
     let inode = file.inode()?;
     if let Some(facts) = facts(inode) {
-        tell(facts, start, end, offset);
+        report(facts, start, end, offset);
         return None;
     }
     watched()?;
     if !shared || !(file.is_writable() || inode.magic() == TMPFS) {
         return None;
     }
-    let facts = begin(file, inode, if file.is_created() { flags::CREATED } else { 0 })?;
-    tell(facts, start, end, offset);
+    let facts = begin_segment(file, inode, if file.is_created() { flags::CREATED } else { 0 })?;
+    report(facts, start, end, offset);
     Some(facts.inode)
 }
 
 #[inline(always)]
-fn tell(facts: Facts, start: u64, end: u64, offset: u64) {
+fn report(facts: Facts, start: u64, end: u64, offset: u64) {
     holds(start, end);
-    send(what::MAPPED, Some(&facts), |change| (change.start, change.end, change.to_start) = (start, end, offset));
+    send_change(what::MAPPED, Some(&facts), |change| {
+        (change.start, change.end, change.to_start) = (start, end, offset)
+    });
 }
 
 /// Notes that the current process has a mapping of a segment there.
@@ -74,7 +76,7 @@ fn holds(start: u64, end: u64) {
     hold(Hull { start: if is_empty { start } else { before.start.min(start) }, end: before.end.max(end) });
 }
 
-/// Tells that a range has no mapping any more, if there can have been one of a segment.
+/// Reports that a range has no mapping any more, if there can have been one of a segment.
 #[inline(never)]
 pub fn unmapped(start: u64, length: u64) {
     let Some(hull) = hull() else { return };
@@ -82,7 +84,7 @@ pub fn unmapped(start: u64, length: u64) {
     if start >= hull.end || end <= hull.start {
         return;
     }
-    send(what::UNMAPPED, None, |change| (change.start, change.end) = (start, end));
+    send_change(what::UNMAPPED, None, |change| (change.start, change.end) = (start, end));
 }
 
 #[inline(never)]
@@ -94,7 +96,7 @@ pub fn moved(start: u64, length: u64, new_length: u64, to: u64) {
     }
     let to_end = to.wrapping_add(new_length);
     hold(Hull { start: before.start.min(to), end: before.end.max(to_end) });
-    send(what::MOVED, None, |change| {
+    send_change(what::MOVED, None, |change| {
         (change.start, change.end, change.to_start, change.to_end) = (start, end, to, to_end);
     });
 }

@@ -1,16 +1,17 @@
-//! Where there are too many transfers to be followed, they are counted when they are submitted. This is in the way of each of them:
-//! what it looks up in tables is rarely in the processor's caches, which the program fills with what it sends.
+//! If there are too many transfers to follow, they are only counted when they are submitted. Each of them waits for
+//! this program, and the tables that it looks up are rarely in the CPU's caches, which the process fills with what it
+//! sends.
 
 use aya_ebpf::programs::ProbeContext;
 use pyobs_abi::ucx::{Thread, deed};
 
 use super::{
-    Submitted,
+    submission::Submitted,
     table::{is_of_ucxx, known_thread, sum, thread},
 };
 use crate::common::maps::watched;
 
-/// A call begins that submits a transfer. Not inlined, to keep the caller's frame small.
+/// A call that submits a transfer begins. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 pub fn submitted(context: &ProbeContext) {
     let _ = count(context);
@@ -19,28 +20,25 @@ pub fn submitted(context: &ProbeContext) {
 #[inline(always)]
 fn count(context: &ProbeContext) -> Option<()> {
     let thread = match known_thread() {
-        // It was watched when it became known.
+        // A known thread is that of a watched process.
         Some(known) => known,
         None => {
             watched()?;
             thread()?
         }
     };
-    let asked = Submitted::of(context)?;
+    let call = Submitted::of(context)?;
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     let is_ucxx = unsafe {
         (*thread).counts[deed::SUBMIT] += 1;
         (*thread).counts[deed::REGISTER] += 1;
-        gives_ucxx(thread, asked.callback)
+        gives_ucxx(thread, call.callback)
     };
-    sum(asked.submission.operation(), is_ucxx, asked.bytes);
+    sum(call.submission.operation(), is_ucxx, call.bytes);
     Some(())
 }
 
-/// Whether the function that a thread gives to be called back is UCXX's. Most give the same again and again.
-///
-/// # Safety
-/// `thread` must point to the current thread's element.
+/// Whether the callback that a thread passes is UCXX's. Most threads pass the same one again and again.
 #[inline(always)]
 unsafe fn gives_ucxx(thread: *mut Thread, callback: u64) -> bool {
     // SAFETY: the caller's promise.

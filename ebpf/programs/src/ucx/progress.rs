@@ -1,4 +1,4 @@
-//! How often threads make progress.
+//! Counts how often threads make progress.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{control::PROGRESS_UNTIL, ucx::deed};
@@ -9,8 +9,8 @@ use crate::common::{
     probe,
 };
 
-/// A thread makes progress. The probe is there for a few milliseconds at a time; what comes while it is taken away does not
-/// count.
+/// A thread makes progress. The probe is attached for a few milliseconds at a time. Hits while it is being removed do
+/// not count.
 #[uprobe]
 pub fn ucx_progress(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);

@@ -1,4 +1,4 @@
-//! What is known of transfers under way.
+//! The tables of transfers under way, and of what they are joined by.
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
@@ -7,8 +7,8 @@ use aya_ebpf::{
     maps::{HashMap, LruHashMap},
 };
 use pyobs_abi::{
-    arena::library::Call,
-    control::TELL_EVERY,
+    control::REPORT_EVERY,
+    probe::Call,
     record::{self, Loss},
     ucx::{Callback, Done, Early, Future, Key, Kind, OF_UCXX, Thread, Total, Transfer, callback, flags},
 };
@@ -16,14 +16,14 @@ use pyobs_abi::{
 use crate::common::{
     maps::{control, count_loss},
     memory::atomic_add,
-    ring,
+    ring::{self, Route},
 };
 
-/// Transfers whose call has not returned. The oldest give way: an end that is not seen must not stay for ever.
+/// Transfers whose call has not returned. An LRU map, so that a call whose end is not seen is evicted in the end.
 #[map(name = "UCX_CALLS")]
 pub static CALLS: LruHashMap<Call, Transfer> = LruHashMap::with_max_entries(8192, 0);
 
-/// Transfers that are pending, by their requests.
+/// Pending transfers, by request.
 #[map(name = "UCX_OPEN")]
 pub static OPEN: HashMap<Key, Transfer> = HashMap::with_max_entries(32_768, 0);
 
@@ -31,11 +31,11 @@ pub static OPEN: HashMap<Key, Transfer> = HashMap::with_max_entries(32_768, 0);
 #[map(name = "UCX_EARLY")]
 pub static EARLY: LruHashMap<Key, Early> = LruHashMap::with_max_entries(8192, 0);
 
-/// Requests of UCXX. They stay when they are completed, until their memory is used again.
+/// Requests of UCXX. A completed one stays until its memory is reused.
 #[map(name = "UCX_REQUESTS")]
 pub static REQUESTS: LruHashMap<Key, Transfer> = LruHashMap::with_max_entries(32_768, 0);
 
-/// Python's futures that were notified and are not set yet.
+/// Python futures that were notified and are not set yet.
 #[map(name = "UCX_FUTURES")]
 pub static FUTURES: LruHashMap<Key, Future> = LruHashMap::with_max_entries(16_384, 0);
 
@@ -45,7 +45,7 @@ static THREADS: LruHashMap<u64, Thread> = LruHashMap::with_max_entries(4096, 0);
 #[map(name = "UCX_TOTALS")]
 static TOTALS: HashMap<Kind, Total> = HashMap::with_max_entries(8192, 0);
 
-/// Functions that are given to be called back and are known, and how many user space knows of.
+/// Known callbacks, and for each process the number that user space knows of.
 #[map(name = "UCX_CALLBACKS")]
 static CALLBACKS: LruHashMap<Key, u32> = LruHashMap::with_max_entries(1024, 0);
 
@@ -54,25 +54,25 @@ pub fn key(address: u64) -> Key {
     Key { pid: (bpf_get_current_pid_tgid() >> 32) as u32, padding: 0, address }
 }
 
-/// A transfer of which only the number is known, and whether it is told of.
+/// A new transfer, with its id, and the choice whether it is reported singly.
 #[inline(always)]
 pub fn new() -> Transfer {
     // SAFETY: these helpers have no preconditions.
     let (now, cpu, chance) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id(), bpf_get_prandom_u32()) };
-    let every = control(TELL_EVERY) as u32;
-    let is_told = every <= 1 || chance % every == 0;
-    // A CPU's clock does not stand still, and eight bits tell CPUs apart that read it at the same time.
+    let every = control(REPORT_EVERY) as u32;
+    let is_reported = every <= 1 || chance % every == 0;
+    // A CPU's clock never stands still, and eight bits tell apart CPUs that read the same time.
     let id = now << 8 | u64::from(cpu & 0xff);
-    Transfer { id, flags: if is_told { flags::TOLD } else { 0 }, ..Transfer::default() }
+    Transfer { id, flags: if is_reported { flags::REPORTED } else { 0 }, ..Transfer::default() }
 }
 
-/// The current thread's element, if it has one.
+/// Returns the current thread's element, if it has one.
 #[inline(always)]
 pub fn known_thread() -> Option<*mut Thread> {
     THREADS.get_ptr_mut(bpf_get_current_pid_tgid())
 }
 
-/// The current thread's element.
+/// Returns the current thread's element, which is new for a new thread.
 #[inline(always)]
 pub fn thread() -> Option<*mut Thread> {
     let thread = bpf_get_current_pid_tgid();
@@ -83,16 +83,16 @@ pub fn thread() -> Option<*mut Thread> {
     THREADS.get_ptr_mut(thread)
 }
 
-/// Takes the pending transfer with this request, unless another takes it.
+/// Removes and returns the pending transfer with this request, unless another thread does.
 #[inline(always)]
-pub fn took(handle: u64) -> Option<Transfer> {
+pub fn take(handle: u64) -> Option<Transfer> {
     let key = key(handle);
     // SAFETY: the value is copied.
     let transfer = unsafe { OPEN.get(key) }.copied()?;
     OPEN.remove(key).is_ok().then_some(transfer)
 }
 
-/// A transfer is over.
+/// A transfer is complete: adds it to the totals, and reports it if it is one of those reported singly.
 #[inline(always)]
 pub fn finish(transfer: &Transfer) {
     let is_ucxx = transfer.flags & flags::UCXX != 0;
@@ -102,24 +102,25 @@ pub fn finish(transfer: &Transfer) {
         atomic_add(&raw mut (*total).failed, u64::from(transfer.status < 0));
         atomic_add(&raw mut (*total).spent, transfer.completed.wrapping_sub(transfer.submitted));
     });
-    if transfer.flags & flags::TOLD != 0 {
+    if transfer.flags & flags::REPORTED != 0 {
         // SAFETY: the pointer is to room for a record, of which everything is written.
-        ring::send_filled::<Done>(|done| unsafe {
+        let record = ring::in_place(|done: *mut Done| unsafe {
             (*done).header = ring::header(record::UCX_TRANSFER);
             (*done).transfer = *transfer;
             true
         });
+        ring::send(record, Route::lazy());
     }
 }
 
-/// A transfer begins that is not followed to its end.
+/// Adds a transfer to the totals that is not followed to its end.
 #[inline(always)]
 pub fn sum(operation: u32, is_ucxx: bool, bytes: u64) {
     // SAFETY: the pointer is to an element of the map.
     count(operation, is_ucxx, bytes, |total| unsafe { atomic_add(&raw mut (*total).unfollowed, 1) });
 }
 
-/// Counts a transfer; `more` is for its kind's element.
+/// Counts a transfer. `more` gets the totals of its kind.
 #[inline(always)]
 fn count(operation: u32, is_ucxx: bool, bytes: u64, more: impl FnOnce(*mut Total)) {
     let kind = Kind {
@@ -144,7 +145,7 @@ fn count(operation: u32, is_ucxx: bool, bytes: u64, more: impl FnOnce(*mut Total
     }
 }
 
-/// UCXX has given this function to be called back with a request that it had registered.
+/// UCXX has passed this callback with a request that it had registered.
 #[inline(always)]
 pub fn remember(address: u64) {
     let own = of_ucxx(address);
@@ -153,26 +154,28 @@ pub fn remember(address: u64) {
     }
 }
 
-/// Where it stands besides: it may be given with others, which it completes. No function is there.
+/// The key that marks a callback as UCXX's, beside the callback's own key: other callers can pass it, too. No function
+/// has such an address.
 #[inline(always)]
 fn of_ucxx(address: u64) -> Key {
     key(address | 1 << 63)
 }
 
-/// Whether it was seen that this function is UCXX's.
+/// Whether this callback is known to be UCXX's.
 #[inline(always)]
 pub fn is_of_ucxx(address: u64) -> bool {
     // SAFETY: the value is copied.
     unsafe { CALLBACKS.get(of_ucxx(address)) }.copied() == Some(callback::OF_UCXX)
 }
 
-/// A program that makes a function for each call must not call user space each time.
+/// Bounds the callbacks of a process that are announced. A program that makes a callback for each call must not wake
+/// user space each time.
 const ANNOUNCED_MAX: u32 = 256;
 
-/// Lets user space know of a function that completes transfers, once for each process.
+/// Announces a completion callback to user space, once for each process.
 #[inline(always)]
 pub fn announce(address: u64, kind: u32) {
-    // How many of the process's are known stands where no function can be.
+    // The number of callbacks of the process is at address 0, where no function is.
     let (own, all) = (key(address), key(0));
     if address == 0 || CALLBACKS.get_ptr(own).is_some() {
         return;
@@ -184,6 +187,5 @@ pub fn announce(address: u64, kind: u32) {
     }
     let _ = CALLBACKS.insert(all, count + 1, 0);
     let callback = Callback { header: ring::header(record::UCX_CALLBACK), address, kind, padding: 0 };
-    // SAFETY: plain integers without padding (pyobs-abi asserts it).
-    ring::send_now(unsafe { core::slice::from_raw_parts((&raw const callback).cast(), size_of::<Callback>()) });
+    ring::send(&callback, Route::urgent());
 }

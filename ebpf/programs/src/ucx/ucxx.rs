@@ -1,23 +1,23 @@
-//! UCXX: who asks for transfers before they come to UCX, and whom it wakes when they are over.
+//! UCXX: which thread begins a transfer before it reaches UCX, and which thread is woken when it is complete.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 use pyobs_abi::{
-    arena::library::Call,
     control::{COUNTED, counted},
+    probe::Call,
     record::{self, Loss},
     ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
 };
 
 use super::{
-    asked::{tell_stack, wants_stack},
-    cookie, returned,
+    returned,
+    stacks::{send_stack, wants_stack},
     table::{FUTURES, OPEN, REQUESTS, finish, key, new, sum, thread},
 };
 use crate::common::{
     maps::{control, count_loss, watched},
     memory::user,
-    probe::{self, arguments, call},
-    ring,
+    probe::{self, arguments, call, cookie},
+    ring::{self, Route},
 };
 
 /// A function of UCXX begins or ends; the cookie says which.
@@ -25,12 +25,12 @@ use crate::common::{
 pub fn ucx_ucxx(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     if let Some(process) = watched() {
-        tell_stack(&context, process, come(&context));
+        send_stack(&context, process, come(&context));
     }
     0
 }
 
-/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined, as in [`super::begin`].
+/// Returns the id of a transfer whose stack is wanted, or 0. Not inlined, as [`super::begin`].
 #[inline(never)]
 fn come(context: &ProbeContext) -> u64 {
     follow(context).unwrap_or(0)
@@ -60,7 +60,7 @@ fn follow(context: &ProbeContext) -> Option<u64> {
     None
 }
 
-/// A request is registered; the argument is the address of a shared pointer. Its flags are these, besides.
+/// A request is registered. `shared` is the address of a shared pointer to it, and `more` are additional flags.
 #[inline(always)]
 fn register(call: &Call, (shared, more): (u64, u32), thread: *mut Thread) -> Option<u64> {
     if matches!(control(COUNTED), counted::NEW | counted::ALL) {
@@ -71,13 +71,13 @@ fn register(call: &Call, (shared, more): (u64, u32), thread: *mut Thread) -> Opt
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
         (*thread).counts[deed::REGISTER] += 1;
-        // The call that makes parts goes on: its return address is where it was.
+        // The call that makes parts has not returned: its return address is where it was.
         if (*thread).parent != 0
             && (*thread).parent_stack > call.stack
             && user((*thread).parent_stack) == Some((*thread).parent_return)
         {
             transfer.parent = (*thread).parent;
-            transfer.flags = (*thread).parent_flags as u32 & flags::TOLD;
+            transfer.flags = (*thread).parent_flags as u32 & flags::REPORTED;
         }
     }
     transfer.flags |= more;
@@ -95,7 +95,7 @@ fn begun(transfer: &mut Transfer, request: u64, tid: u32) {
     transfer.registered = unsafe { bpf_ktime_get_ns() };
 }
 
-/// Parts of a transfer of several buffers are going to be made by its own request.
+/// A request for several buffers is about to make its parts.
 #[inline(always)]
 fn several(call: &Call, (request, operation): (u64, u32), thread: *mut Thread) -> Option<u64> {
     let key = key(request);
@@ -111,7 +111,7 @@ fn several(call: &Call, (request, operation): (u64, u32), thread: *mut Thread) -
         transfer.submit_tid = transfer.register_tid;
         // SAFETY: the pointer is to an element of the map; the key is the current thread.
         if unsafe { completes_unknown(thread, call.stack) } {
-            transfer.flags = transfer.flags & !flags::TOLD | flags::HALF_SEEN;
+            transfer.flags = transfer.flags & !flags::REPORTED | flags::HALF_SEEN;
         }
         let _ = REQUESTS.insert(key, transfer, 0);
     }
@@ -132,47 +132,44 @@ fn several(call: &Call, (request, operation): (u64, u32), thread: *mut Thread) -
     is_new.then(|| wants_stack(&transfer))
 }
 
-/// Whether the thread is in the call that completes a request which is not known: what goes on there began before it could be seen.
-///
-/// # Safety
-/// `thread` must point to the current thread's element.
+/// Whether the thread is in the call that completes an unknown request. What begins there belongs to a transfer whose
+/// beginning was not seen.
 #[inline(always)]
 unsafe fn completes_unknown(thread: *mut Thread, stack: u64) -> bool {
     // SAFETY: the caller's promise.
     let (unknown, back) = unsafe { ((*thread).unknown_stack, (*thread).unknown_return) };
-    // It may have returned long ago.
+    // That call may have returned long ago.
     unknown > stack && user(unknown) == Some(back)
 }
 
-/// A request gets its status: it is over.
+/// A request gets its status: it is complete.
 #[inline(always)]
 fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<()> {
-    // One that is over stays until its memory is used again, maybe by one that was not registered.
-    // SAFETY: the pointer is to an element of the map. A request is completed by one thread.
-    let asked = REQUESTS.get_ptr_mut(key(request)).filter(|asked| unsafe { (**asked).completed } == 0);
+    // A completed request stays until its memory is reused, perhaps by a request that was not registered.
+    let registered = REQUESTS.get_ptr_mut(key(request)).filter(|registered| unsafe { (**registered).completed } == 0);
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
         (*thread).unknown_stack = 0;
-        if asked.is_none() {
+        if registered.is_none() {
             (*thread).unknown_stack = stack;
             (*thread).unknown_return = user(stack).unwrap_or(0);
-            // UCXX completes a message that has come within its handler, or goes on from a callback to this; what has less of
-            // the stack than this has returned.
+            // UCXX completes a message from within its handler, or comes here from a callback. A call with less of the
+            // stack than this one has returned.
             if (*thread).current_stack < stack {
                 (*thread).current = 0;
             }
         }
     }
-    let asked = asked?;
+    let registered = registered?;
     // SAFETY: the pointers are to elements of maps. A request is completed by one thread.
     let (handle, transfer) = unsafe {
-        (*asked).status = i32::from(status as i8);
-        (*asked).complete_tid = aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32;
-        (&raw mut (*asked).completed).write_volatile(bpf_ktime_get_ns());
-        (*thread).current = (*asked).id;
+        (*registered).status = i32::from(status as i8);
+        (*registered).complete_tid = aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32;
+        (&raw mut (*registered).completed).write_volatile(bpf_ktime_get_ns());
+        (*thread).current = (*registered).id;
         (*thread).current_stack = stack;
-        (*thread).current_flags = (*asked).flags.into();
-        ((&raw const (*asked).handle).read_volatile(), *asked)
+        (*thread).current_flags = (*registered).flags.into();
+        ((&raw const (*registered).handle).read_volatile(), *registered)
     };
     if handle == 0 {
         if transfer.flags & flags::HALF_SEEN != 0 {
@@ -212,8 +209,8 @@ unsafe fn rest(site: u64, first: u64, stack: u64, thread: *mut Thread) -> Option
         match site {
             site::MULTI_END if (*thread).parent_stack == stack => (*thread).parent = 0,
             site::NOTIFY if (*thread).current != 0 && (*thread).current_stack > stack => {
-                let told = (*thread).current_flags & u64::from(flags::TOLD);
-                let future = Future { id: (*thread).current, notified: bpf_ktime_get_ns(), told };
+                let reported = (*thread).current_flags & u64::from(flags::REPORTED);
+                let future = Future { id: (*thread).current, notified: bpf_ktime_get_ns(), reported };
                 let _ = FUTURES.insert(key(first), future, 0);
                 (*thread).current = 0;
             }
@@ -222,10 +219,10 @@ unsafe fn rest(site: u64, first: u64, stack: u64, thread: *mut Thread) -> Option
                 (*thread).counts[deed::WAKE] += 1;
                 let future = FUTURES.get(key(first)).copied()?;
                 let _ = FUTURES.remove(key(first));
-                if future.told != 0 {
+                if future.reported != 0 {
                     let header = ring::header(record::UCX_WOKEN);
                     let woken = Woken { header, id: future.id, notified: future.notified };
-                    ring::send(core::slice::from_raw_parts((&raw const woken).cast(), size_of::<Woken>()));
+                    ring::send(&woken, Route::lazy());
                 }
             }
             _ => {}

@@ -1,21 +1,21 @@
-//! What the families offer to give up, step by step.
+//! The measures that each family offers, step by step.
 
 use super::{ALLOWED_SHARE_MIN, Spender};
 use pyobs_model::Family;
 
-/// One step: what is given up, and what that does to the figures.
+/// One step: what is given up, and how that affects the figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measure {
-    /// As the table of measures and the timelines show it.
+    /// As shown in the table of measures and in timelines.
     pub name: &'static str,
     /// A part of a sentence.
     pub what: &'static str,
     pub effect: &'static str,
-    /// The harm of this step compared with other steps, beyond that of the steps before.
+    /// The harm of this step relative to other steps, beyond that of the earlier steps.
     pub harm: f64,
-    /// The share of what the family does that is left, and of its cost about as much.
+    /// The share of the family's work that remains; its cost shrinks by about as much.
     pub keeps: f64,
-    /// Whether it cannot be taken back, because what happens meanwhile would be missing for good.
+    /// Whether it cannot be reverted, because what is missed in the meantime would be missing for good.
     pub is_final: bool,
 }
 
@@ -23,14 +23,14 @@ const fn measure(name: &'static str, what: &'static str, effect: &'static str, h
     Measure { name, what, effect, harm, keeps: 1.0 / one_in as f64, is_final: false }
 }
 
-/// A family's probes are taken away.
+/// Detaches a family's probes.
 const fn probes_off(what: &'static str, effect: &'static str) -> Measure {
     Measure { name: "probes off", what, effect, harm: 256.0, keeps: 0.0, is_final: true }
 }
 
 const FEWER_SAMPLES: &str = "shares of time rest on fewer samples";
-/// Samples per second and CPU that are always taken, about. With fewer, a function of some seconds may have none, and no estimate of the
-/// error shows it.
+/// Approximate minimum of samples per second and CPU. With fewer, a function that runs for some seconds may
+/// get none, and no error estimate would show it.
 const RATE_MIN_HZ: f64 = 3.0;
 /// Each halves the number of samples.
 const SAMPLES: &[Measure] = &[
@@ -46,7 +46,7 @@ const SAMPLES: &[Measure] = &[
     measure("samples 1/1024", "one sample in 1024 is taken", FEWER_SAMPLES, 192.0, 1024),
 ];
 
-/// The measures that leave enough samples of this rate.
+/// The measures that leave enough samples at this rate.
 pub(super) fn samples(rate_hz: u32) -> &'static [Measure] {
     let steps = SAMPLES.iter().take_while(|measure| f64::from(rate_hz) * measure.keeps >= RATE_MIN_HZ).count();
     &SAMPLES[..steps]
@@ -70,8 +70,8 @@ const LIVES_ON: &str = "what lived then is shown as alive";
 pub(super) const MEM_INFOS: &[Measure] = &[probes_off("MemInfos are not followed any more", LIVES_ON)];
 pub(super) const LIBRARIES: &[Measure] = &[probes_off("arenas of libraries are not followed any more", LIVES_ON)];
 
-/// Following a transfer to its end takes three to seven traps, most of them at instructions that the kernel steps over. Counting it
-/// takes one at an instruction that the kernel carries out itself (docs/families/ucx.md).
+/// Following a transfer to its end takes three to seven traps, most of them at instructions that the kernel
+/// single-steps. Counting it takes one, at an instruction that the kernel emulates (docs/families/ucx.md).
 pub(super) const TRANSFERS: &[Measure] = &[
     measure(
         "counted only",
@@ -110,7 +110,7 @@ impl Ladder {
         }
     }
 
-    /// The share of the budget that is the family's own: while it costs no more, giving something up would not help.
+    /// The family's own share of the budget: while it costs no more, giving something up would not help.
     pub(super) fn reserve(&self) -> f64 {
         match self.next() {
             Some(measure) if measure.is_final => ALLOWED_SHARE_MIN,
@@ -127,19 +127,19 @@ impl Ladder {
         self.measure(self.level).map_or(1.0, |measure| measure.keeps)
     }
 
-    /// What would be given up next.
+    /// The next measure to take.
     pub(super) fn next(&self) -> Option<&'static Measure> {
         self.measures.get(self.level).filter(|_| self.is_bound)
     }
 
-    /// What would be kept without the last measure; `None` if no measure is taken, or the last one is final.
+    /// What would be kept without the last measure; `None` if no measure is taken or the last is final.
     pub(super) fn previous(&self) -> Option<f64> {
         let before = self.level.checked_sub(1)?;
         let last = self.measure(self.level).filter(|measure| !measure.is_final);
         last.map(|_| self.measure(before).map_or(1.0, |measure| measure.keeps))
     }
 
-    /// Of the last measure that was taken.
+    /// Harm of the last measure taken.
     pub(super) fn harm(&self) -> f64 {
         self.measure(self.level).map_or(0.0, |measure| measure.harm)
     }

@@ -10,18 +10,18 @@ const DEFAULT: Binds = Binds { samples: true, sleeps: true, named: false };
 struct Load {
     samples: f64,
     sleeps: f64,
-    /// Of sleeps what is there whatever is given up.
+    /// The part of the sleeps' cost that no measure reduces.
     fixed: f64,
     watchpoints: f64,
     calls: f64,
     mem_infos: f64,
     transfers: f64,
     rest: f64,
-    /// In user space, whatever is given up.
+    /// The part of the cost in user space that no measure reduces.
     user: f64,
 }
 
-/// A machine with one CPU on which a second passes at a time.
+/// A machine with one CPU, simulated second by second.
 struct Bench {
     arbiter: Arbiter,
     second: u32,

@@ -1,4 +1,4 @@
-//! An interpreter in a live process: from its file's facts to what the kernel side and the naming of frames need.
+//! An interpreter in a live process: combines its file's facts with what only the process knows.
 
 use std::io;
 use std::ops::Range;
@@ -18,14 +18,14 @@ use crate::libc_layout::LibcLayout;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::{Mapping, Mappings};
 
-/// What naming needs of an interpreter.
+/// What is needed to name an interpreter's frames.
 #[derive(Debug)]
 pub struct Attached {
     pub version: Arc<str>,
     pub layout: Layout,
     /// Address of `PyCode_Type` in the process.
     pub code_type: Option<u64>,
-    /// The file that holds the interpreter.
+    /// The file with the interpreter.
     pub file: FileId,
     pub number: Version,
     /// The function that gets arenas from the kernel, in the process.
@@ -35,12 +35,12 @@ pub struct Attached {
 /// Why an interpreter cannot be watched now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAttached {
-    /// The dynamic loader is not done with it: ask again.
+    /// The dynamic loader has not finished with it: try again.
     NotYet,
     Never(Reason),
 }
 
-/// What attaching yields: for naming, and for the kernel side. `Process::layout` is left for the caller to number.
+/// The result of attaching, for naming and for the kernel side. The caller fills in `Process::layout`.
 pub struct Attachment {
     pub attached: Attached,
     pub process: process::Process,
@@ -49,7 +49,7 @@ pub struct Attachment {
     pub may_have_run: bool,
 }
 
-/// The interpreter of one process, whose files nobody has looked at yet; `None` where there is none.
+/// The interpreter of one process, whose files are not cached yet; `None` if there is none.
 pub fn attach_to(pid: u32) -> io::Result<Option<Result<Attachment, NotAttached>>> {
     let (mappings, mut files) = (Mappings::of(pid)?, Files::default());
     let (mut libc, mut interpreter) = (None, None);
@@ -65,7 +65,7 @@ pub fn attach_to(pid: u32) -> io::Result<Option<Result<Attachment, NotAttached>>
     Ok(found.map(|(file, mapping, found)| attach(pid, *file, found, mapping, libc.as_ref())))
 }
 
-/// Puts together what the files say and what only the process knows.
+/// Combines what the files say with what only the process knows.
 pub fn attach(
     pid: u32,
     file: FileId,
@@ -157,7 +157,7 @@ fn interpreters_head(facts: &Interpreter, layout: &Layout) -> Option<u64> {
     facts.interpreters_head.or_else(by_table)
 }
 
-/// The largest two ranges of the interpreter's loop in the process.
+/// The two largest ranges of the interpreter's loop in the process.
 fn loops(ranges: &[Range<u64>], bias: u64) -> [[u64; 2]; 2] {
     let mut ranges: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).collect();
     ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
@@ -167,22 +167,22 @@ fn loops(ranges: &[Range<u64>], bias: u64) -> [[u64; 2]; 2] {
     [at(0), at(1)]
 }
 
-/// Where a thread has a thread-local.
+/// The place of a thread-local.
 struct ThreadLocal {
-    /// Whose block it is in; none for the static one.
+    /// The module whose block contains it; `None` for the static block.
     module: Option<u64>,
-    /// From the block's beginning, or from the thread pointer.
+    /// From the beginning of the block, or from the thread pointer.
     offset: i64,
 }
 
-/// `None` where the C library keeps modules' blocks in another way than the kernel side knows.
+/// `None` if the C library stores modules' blocks in a way that the kernel side does not know.
 fn resolve_tls(
     memory: &ProcessMemory,
     tls: TlsAccess,
     bias: u64,
     libc: Option<&LibcLayout>,
 ) -> Result<Option<ThreadLocal>, NotAttached> {
-    // A zero is what the loader has not filled in yet.
+    // A zero means that the loader has not filled it in yet.
     let loaded = |address: u64| match memory.read_u64(address) {
         Ok(0) | Err(_) => Err(NotAttached::NotYet),
         Ok(word) => Ok(word),
@@ -195,8 +195,8 @@ fn resolve_tls(
         TlsAccess::Dynamic { module_id_slot, offset } => dynamic(loaded(module_id_slot.wrapping_add(bias))?, offset),
         TlsAccess::Descriptor { slot } => {
             let argument = loaded(slot.wrapping_add(bias).wrapping_add(8))?;
-            // A static descriptor's argument is the (negative) offset itself; any other points to module and offset
-            // (glibc, sysdeps/x86_64/dl-tlsdesc.S).
+            // A static descriptor's argument is the (negative) offset itself; any other points to module and
+            // offset (glibc, sysdeps/x86_64/dl-tlsdesc.S).
             if argument.cast_signed() < 0 {
                 fixed(argument.cast_signed())
             } else {
@@ -210,14 +210,14 @@ fn resolve_tls(
     Ok((place.module.is_none() || usual).then_some(place))
 }
 
-/// What is where in the GIL's state; `None` where that is not known, and where threads run without it.
+/// The layout of the GIL's state; `None` if it is not known, or if threads run without the GIL.
 fn layout_of_gil(memory: &ProcessMemory, facts: &Interpreter, bias: u64, layout: &Layout) -> Option<Gil> {
     if let Some(fixed) = facts.gil {
         return Some(fixed.layout);
     }
     let (gil, pointer) = (layout.gil?, layout.interpreter.gil?);
     let Some(enabled) = gil.enabled else { return Some(gil) };
-    // A free-threaded build, as it is now: an extension module may switch the GIL on later.
+    // A free-threaded build, in its present state: an extension module may enable the GIL later.
     let word = |address: u64| memory.read_u64(address).ok().filter(|word| *word != 0);
     let interpreter = word(facts.interpreters_head?.wrapping_add(bias))?;
     let state = word(interpreter.wrapping_add(pointer.into()))?;
@@ -225,7 +225,7 @@ fn layout_of_gil(memory: &ProcessMemory, facts: &Interpreter, bias: u64, layout:
     (enabled != 0).then_some(gil)
 }
 
-/// What the walker needs of a layout; `None` where a frame does not fit its buffer.
+/// The part of a layout that the walker needs; `None` if a frame does not fit into its buffer.
 fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
     let frame = &layout.frame;
     if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
@@ -262,12 +262,14 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         },
         cframe_frame: layout.cframe.as_ref().map_or(NONE, |cframe| cframe.current_frame),
         frame_size: frame.header_size,
-        // From 3.11 on frames are pushed on a stack of chunks (Python/pystate.c, push_chunk), not allocated one by one.
+        // From 3.11 on, frames are on a stack of chunks (`push_chunk` in
+        // https://github.com/python/cpython/blob/v3.11.0/Python/pystate.c) instead of being allocated one by
+        // one.
         frame_window: if frame.owner.is_some() { process::WINDOW_MAX as u32 } else { 0 },
         frame_code: frame.code,
         frame_previous: frame.previous,
         frame_instruction: frame.instruction,
-        // Only where an owner can be a shim's.
+        // Only if the owner can mark a shim.
         frame_owner: frame.shim_owner.and(frame.owner).or(frame.is_entry).unwrap_or(NONE),
         lasti_unit,
         code_start: layout.code.code_adaptive.unwrap_or(0),
@@ -293,7 +295,8 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         gil_holder: gil.map_or(0, |gil| gil.holder),
         gil_locked: gil.map_or(0, |gil| gil.locked),
         gil_condition: gil.map_or(0, |gil| gil.condition),
-        // Behind it lie its mutex, and the pair by which who gave the GIL up waits for another to take it.
+        // The condition variable is followed by its mutex, and by the pair with which a thread that released
+        // the GIL waits for another to take it.
         gil_condition_size: gil.map_or(0, |gil| gil.size.saturating_sub(gil.condition)),
     })
 }

@@ -109,7 +109,7 @@ mod tests {
             [1, 0x78, 3, 0].iter().flat_map(|word: &u64| word.to_ne_bytes()).chain([0x80 | 11 << 3, 0, 1]).collect();
         let parts =
             [(OBJECT_AT, object), (NAME_AT, text("Class.method")), (FILE_AT, text("/srv/app.py")), (TABLE_AT, table)];
-        // From the first line's word to the line table.
+        // From the word with the first line to the line table.
         let words = [42 << 32, 0, 0, 0, 0, 0, FILE, NAME, NAME, TABLE];
         let check = words.into_iter().fold(Check::default(), Check::add).fold();
         let mut bytes = vec![0; offset_of!(CodeCopy, bytes) + TABLE_AT + parts[3].1.len()];

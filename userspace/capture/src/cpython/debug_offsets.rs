@@ -1,9 +1,12 @@
-//! `_Py_DebugOffsets`: the table of its own layout that CPython 3.13 and newer have at the start of `_PyRuntime`.
+//! `_Py_DebugOffsets`: CPython 3.13 and newer describe their own layout in this table at the start of
+//! `_PyRuntime`.
 //!
-//! It makes debug builds, free-threaded builds and versions that did not exist when this was written readable without a guess. Its own
-//! layout differs between minor versions (CPython, Include/internal/pycore_runtime.h in 3.13, pycore_debug_offsets.h since),
-//! so each has its list of words here. The table is read from the watched process: every offset must lie in its structure and be
-//! aligned, and facts that hold for every build must hold, or the table is refused.
+//! It makes debug builds, free-threaded builds and later versions readable without guessing. The table's own
+//! layout differs between minor versions
+//! (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h>, since 3.14
+//! <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_debug_offsets.h>), so each has its
+//! list of words here. The table comes from the watched process, so every offset must be aligned and inside
+//! its structure, and must agree with facts that hold for every build. Otherwise the table is refused.
 
 use super::debug_words::Words;
 use super::offsets::{
@@ -13,7 +16,7 @@ use super::offsets::{
 use super::version::Version;
 use crate::memory::Memory;
 
-/// Why the table was not believed.
+/// Why the table was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DebugOffsetsError {
     #[error("_PyRuntime at {address:#x} of CPython {version}: {error}")]
@@ -30,7 +33,7 @@ pub enum DebugOffsetsError {
 
 pub const COOKIE: [u8; 8] = *b"xdebugpy";
 
-/// Larger than any structure of CPython; `_PyRuntimeState` has 350 kB.
+/// Larger than any structure of CPython; `_PyRuntimeState` has 350 kB. Larger sizes are refused.
 const MAX_SIZE: u64 = 1 << 24;
 
 struct Reader<'a> {
@@ -92,8 +95,9 @@ impl Reader<'_> {
             Some(1) => true,
             _ => return Err(self.bad("header", "free_threaded")),
         };
-        // Include/object.h: the free-threaded header has an id, flags, a mutex and two counts where the other has one count. These
-        // facts catch a table whose words are not where this version's are expected.
+        // The free-threaded header has an id, flags, a mutex and two counts where the other has one count
+        // (https://github.com/python/cpython/blob/v3.13.0/Include/object.h). These facts detect a table whose
+        // words are not where this version's are expected.
         let (object_size, object_type) = if free_threaded { (32, 24) } else { (16, 8) };
         let object = Object {
             size: self.exactly("pyobject", "size", object_size)?,
@@ -146,8 +150,8 @@ impl Reader<'_> {
         })
     }
 
-    /// The table has these offsets from the interpreter's start, for a GIL of its own lies in the interpreter, and nothing of
-    /// the condition variable.
+    /// The table gives these offsets from the start of the interpreter state, which contains the
+    /// interpreter's own GIL. It does not give the condition variable.
     fn gil(&self, free_threaded: bool) -> Result<Option<Gil>, DebugOffsetsError> {
         const NAME: &str = "interpreter_state";
         const LOCKED: &str = "gil_runtime_state_locked";
@@ -155,7 +159,7 @@ impl Reader<'_> {
         const ENABLED: &str = "gil_runtime_state_enabled";
         let known = gil_of_newer();
         let Some(start) = self.optional(NAME, "gil_runtime_state", 8)? else { return Ok(None) };
-        // `enabled` is in front of the rest, in a word of its own, and counts from the GIL's start.
+        // `enabled` comes before the rest, in a word of its own, and is relative to the GIL's start.
         let ahead = if free_threaded { 8 } else { 0 };
         let size = known.size + ahead;
         let within = |field, width| {
@@ -166,7 +170,7 @@ impl Reader<'_> {
         let enabled = self.word(NAME, ENABLED).and_then(|offset| u32::try_from(offset).ok());
         let enabled =
             enabled.filter(|offset| offset.is_multiple_of(4) && offset.checked_add(4).is_some_and(|end| end <= size));
-        // By `locked`, so that what is in front of it does not matter.
+        // Relative to `locked`, so that the fields before it do not matter.
         let condition = locked + (known.condition - known.locked);
         if condition + known.condition_size > size {
             return Err(self.bad(NAME, LOCKED));
@@ -191,7 +195,7 @@ impl Reader<'_> {
         let tlbc_index = if free_threaded { self.optional(NAME, "tlbc_index", 4)? } else { None };
         let header_size =
             (previous.max(code).max(instruction) + 8).max(owner + 1).max(tlbc_index.map_or(0, |at| at + 4));
-        // The kernel reads this much of every frame.
+        // The kernel side reads this much of every frame.
         if header_size > 256 {
             return Err(self.bad(NAME, "size"));
         }
@@ -199,13 +203,15 @@ impl Reader<'_> {
             header_size,
             previous,
             code,
-            // f_executable is a _PyStackRef since 3.14 (Include/internal/pycore_stackref.h): the low two bits are tags. No object is
-            // less than 8-aligned, so clearing them is right for builds that use one bit or none.
+            // f_executable is a _PyStackRef since 3.14, with tags in the low two bits
+            // (https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_stackref.h). Objects
+            // are at least 8-aligned, so clearing both bits is also right for builds that use one bit or
+            // none.
             code_tags: if self.version.since(14) { 3 } else { 0 },
             instruction,
             position: Position::CurrentPointer,
             owner: Some(owner),
-            // FRAME_OWNED_BY_CSTACK in 3.13, FRAME_OWNED_BY_INTERPRETER and what follows it since.
+            // FRAME_OWNED_BY_CSTACK in 3.13; FRAME_OWNED_BY_INTERPRETER and above since.
             shim_owner: Some(3),
             is_entry: None,
             tlbc_index,
@@ -236,7 +242,8 @@ impl Reader<'_> {
         const NAME: &str = "unicode_object";
         let ascii_data = self.size(NAME, "asciiobject_size")?;
         let size = self.size(NAME, "size")?;
-        // PyUnicodeObject is PyCompactUnicodeObject and one pointer (Include/cpython/unicodeobject.h).
+        // PyUnicodeObject is PyCompactUnicodeObject plus one pointer
+        // (https://github.com/python/cpython/blob/v3.13.0/Include/cpython/unicodeobject.h).
         let compact_data = size - 8;
         if ascii_data < object.size + 8 || ascii_data >= compact_data {
             return Err(self.bad(NAME, "asciiobject_size"));
@@ -244,7 +251,8 @@ impl Reader<'_> {
         if self.word(NAME, "compactunicodeobject_size").is_some_and(|said| said != compact_data.into()) {
             return Err(self.bad(NAME, "compactunicodeobject_size"));
         }
-        // `interned` is two bits, and a whole byte in a free-threaded build since 3.14; kind, compact and ascii follow.
+        // `interned` is two bits, or a whole byte in a free-threaded build since 3.14; kind, compact and
+        // ascii follow.
         let kind_shift = if free_threaded && self.version.since(14) { 8 } else { 2 };
         Ok(Unicode {
             length: self.exactly(NAME, "length", object.size)?,
@@ -258,7 +266,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the layout of a 3.13 or newer from its memory. `runtime_address` is where `_PyRuntime` is in the process.
+/// Reads the layout of 3.13 or newer from a process. `runtime_address` is the address of `_PyRuntime` there.
 pub fn read(memory: &impl Memory, runtime_address: u64, version: Version) -> Result<Layout, DebugOffsetsError> {
     let names = Words::of(version).ok_or(DebugOffsetsError::TooOld { version })?;
     let mut bytes = vec![0; names.count() * 8];
@@ -302,7 +310,7 @@ mod tests {
         u64::from(u32::from_be_bytes([version.major, version.minor, version.micro, 0xf0]))
     }
 
-    /// A table that holds, with values like those of a real build.
+    /// A valid table, with values like those of a real build.
     fn table(version: Version, free_threaded: bool) -> Vec<u64> {
         let names = Words::of(version).unwrap();
         let mut words = vec![0; names.count()];
@@ -398,7 +406,7 @@ mod tests {
                 "{structure}.{field}: {error}"
             );
         }
-        // One without a GIL at all would say so.
+        // A build without any GIL would show a 0 here.
         let mut words = table(version, false);
         words[names.index("interpreter_state", "gil_runtime_state").unwrap()] = 0;
         assert_eq!(read_words(&words, version).unwrap().gil, None);
@@ -410,7 +418,7 @@ mod tests {
         assert!(matches!(read_words(&words, Version::new(3, 12, 1)), Err(DebugOffsetsError::TooOld { .. })));
         assert!(matches!(read_words(&words[..40], version), Err(DebugOffsetsError::Read { .. })));
         assert!(matches!(read_words(&[0; 200], version), Err(DebugOffsetsError::Cookie { .. })));
-        // Another minor version's table under this one's name.
+        // Another minor version's table under this version's number.
         let mut shifted = table(Version::new(3, 13, 0), false);
         shifted.resize(200, 0);
         shifted[1] = hex(version);

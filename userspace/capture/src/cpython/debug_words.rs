@@ -4,7 +4,7 @@ use super::version::Version;
 
 type Group = (&'static str, &'static [&'static str]);
 
-/// The words of the table, one structure after the other, as far as pyobs needs them.
+/// The words that pyobs needs, structure by structure.
 pub(super) struct Words(&'static [Group]);
 
 const HEADER: Group = ("header", &["cookie", "version", "free_threaded"]);
@@ -18,7 +18,7 @@ const LONG: Group = ("long_object", &["size", "lv_tag", "ob_digit"]);
 const BYTES: Group = ("bytes_object", &["size", "ob_size", "ob_sval"]);
 const TYPE: Group = ("type_object", &["size", "tp_name", "tp_repr", "tp_flags"]);
 
-/// Include/internal/pycore_runtime.h of 3.13.0 to 3.13.18.
+/// <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h>, unchanged up to 3.13.18.
 const V3_13: Words = Words(&[
     HEADER,
     RUNTIME,
@@ -115,7 +115,7 @@ const CODE_3_14: Group = (
     ],
 );
 
-/// Include/internal/pycore_debug_offsets.h of 3.14.
+/// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_debug_offsets.h>
 const V3_14: Words = Words(&[
     HEADER,
     RUNTIME,
@@ -135,7 +135,7 @@ const V3_14: Words = Words(&[
     ("unicode_object", &["size", "state", "length", "asciiobject_size"]),
 ]);
 
-/// The same of 3.15.
+/// Include/internal/pycore_debug_offsets.h of 3.15.
 const V3_15: Words = Words(&[
     HEADER,
     RUNTIME,
@@ -178,7 +178,7 @@ const V3_15: Words = Words(&[
 ]);
 
 impl Words {
-    /// A version newer than any known is tried with the newest list: the checks tell whether it fits.
+    /// A newer version is tried with the newest list; the checks show whether it fits.
     pub(super) fn of(version: Version) -> Option<&'static Self> {
         match (version.major, version.minor) {
             (3, 13) => Some(&V3_13),

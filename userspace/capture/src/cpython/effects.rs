@@ -1,5 +1,5 @@
-//! What instructions do to the stack of values, by version: out of `effects.toml`, which `cargo xtask opcodes` generates
-//! out of real interpreters.
+//! What instructions do to the value stack, by version. The numbers come from `effects.toml`, which `cargo
+//! xtask opcodes` generates from real interpreters.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ struct Listed {
     of: [u8; 2],
     #[expect(dead_code, reason = "says where the numbers are from")]
     built_from: String,
-    /// Numbers of instructions that took the place of another where that ran often or is traced, with the other's.
+    /// Specialized and instrumented instructions, each with the one it replaces.
     stands_for: Vec<[u8; 2]>,
     instructions: HashMap<String, Instruction>,
 }
@@ -31,7 +31,7 @@ struct Listed {
 pub(super) enum Jump {
     Forward,
     Backward,
-    /// From the code's beginning.
+    /// From the beginning of the code.
     Absolute,
 }
 
@@ -39,21 +39,22 @@ pub(super) enum Jump {
 #[serde(deny_unknown_fields)]
 pub(super) struct Instruction {
     number: u8,
-    /// A constant, a factor of the argument, and the weights of its lowest bits.
+    /// A constant, a factor for the argument, and weights for its lowest bits.
     effect: Vec<i32>,
     pub jump: Option<Jump>,
-    /// The same where it jumps.
+    /// The effect if it jumps.
     jumped: Option<Vec<i32>>,
-    /// It never goes on to the next.
+    /// Control never continues to the next instruction.
     #[serde(default)]
     pub ends: bool,
-    /// Units of two bytes behind it that are its own.
+    /// Inline caches after it, in units of two bytes.
     #[serde(default)]
     pub caches: u8,
 }
 
 impl Instruction {
-    /// By how much the stack is higher afterwards. Arguments are what a watched process has in its code.
+    /// How much higher the stack is afterwards. The argument comes from the watched process and may have any
+    /// value.
     pub fn effect(&self, argument: u32) -> i64 {
         sum(&self.effect, argument)
     }
@@ -99,9 +100,9 @@ fn by_number(listed: Listed) -> Effects {
     Effects { of: listed.of, by_number }
 }
 
-/// The instructions of a version; `None` where they are not known.
+/// The instructions of a version; `None` if they are not known.
 pub(super) fn of(version: Version) -> Option<&'static Effects> {
-    // Until a version's first candidate for release they may change.
+    // They may change until a version's first release candidate.
     if matches!(version.level, Level::Alpha | Level::Beta) {
         return None;
     }
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(minors, [8, 9, 10, 11, 12, 13, 14]);
     }
 
-    /// What CPython's documentation of `dis` says of these.
+    /// The effects documented for the module `dis`.
     #[test]
     fn effects_are_sums() {
         let effects = |minor| of(Version::new(3, minor, 0)).unwrap();

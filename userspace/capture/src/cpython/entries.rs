@@ -1,12 +1,13 @@
-//! Where in an interpreter's code calls of Python functions begin and end.
+//! Where calls of Python functions begin and end in an interpreter's code.
 //!
-//! Up to 3.10 each call enters `_PyEval_EvalFrameDefault`. From 3.11 on a Python function that calls another stays in
-//! there, but every start of a function, and every resumption of a generator, executes a RESUME instruction (PEP 659 and
-//! Python/bytecodes.c; sys.setprofile's "call" is the same moment). The loop jumps to the code of an instruction, its
-//! handler, by a table, so a probe on RESUME's handlers sees every call. What is thrown into a generator resumes it
-//! without RESUME: that way through the loop has a probe of its own.
+//! Up to 3.10 each call enters `_PyEval_EvalFrameDefault`. From 3.11 on, a Python function that calls another
+//! stays in the loop. But every start of a function and every resumption of a generator executes a RESUME
+//! instruction (PEP 659, <https://github.com/python/cpython/blob/v3.13.0/Python/bytecodes.c>; the "call" event
+//! of sys.setprofile is the same moment). The loop jumps to an instruction's code, its handler, through a
+//! table, so a probe on RESUME's handlers sees every call. An exception thrown into a generator resumes it
+//! without RESUME, so that path through the loop has a probe of its own.
 //!
-//! A probe is put on the first instruction behind the handler's start that the kernel can carry out by itself, unless
+//! A probe is placed on the first instruction after the handler's start that the kernel can emulate, unless
 //! other code jumps in between: see `listing::is_cheap`.
 
 mod functions;
@@ -20,16 +21,16 @@ use super::version::Version;
 use crate::elf::Elf;
 use listing::Listing;
 
-/// What of the calls is not seen.
+/// Which calls cannot be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unseen {
-    /// Anything.
+    /// All calls.
     Calls,
-    /// That a generator goes on because an exception is thrown into it.
+    /// Resumptions of a generator by an exception thrown into it.
     Throws,
-    /// When any call ends.
+    /// The ends of all calls.
     Returns,
-    /// When a call ends because an exception leaves it.
+    /// The ends of calls that an exception leaves.
     Exceptions,
 }
 
@@ -42,20 +43,20 @@ pub struct Site {
     pub source: u64,
     /// One of `pyobs_abi::eval::condition`.
     pub condition: u64,
-    /// Calls are told apart by the stack pointer, which is so far below where it was at the call.
+    /// How far the stack pointer is below its value at the call. Calls are matched by that value.
     pub distance: Option<u32>,
-    /// The kernel steps over a copy of the instruction.
+    /// Whether the kernel single-steps the instruction.
     pub stepped: bool,
 }
 
 impl Site {
-    /// What its program is told, `cost` in nanoseconds.
+    /// The cookie for its program; `cost` is in nanoseconds.
     pub fn cookie(&self, cost: u32) -> Cookie {
         Cookie::new(self.source, self.condition, self.distance.is_some(), self.distance.unwrap_or(0), cost)
     }
 }
 
-/// The places of one file.
+/// The places in one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
     pub enters: Vec<Site>,
@@ -63,7 +64,7 @@ pub struct Entries {
     pub unseen: Vec<Unseen>,
 }
 
-/// Looks for them in a file that holds an interpreter.
+/// Finds them in a file with an interpreter.
 pub fn find(elf: &Elf<'_>, version: Version) -> Entries {
     let listing = Listing::of(elf, loops::find(elf));
     if version.since(11) { handlers::find(elf, &listing, version) } else { functions::find(elf, &listing, version) }
@@ -76,8 +77,8 @@ fn function(elf: &Elf<'_>, name: &str) -> Option<u64> {
     elf.is_code(symbol.address).then_some(symbol.address)
 }
 
-/// The first place in a function that the argument in `register` is still in its register at, and by how much the stack
-/// pointer is lower there than at the function's start.
+/// The first place in a function where the argument in `register` is still in its register, and how far the
+/// stack pointer is below its value at the function's start.
 fn prologue(listing: &Listing<'_, '_>, start: u64, register: iced_x86::Register) -> (u64, u32, bool) {
     let mut distance = 0;
     for instruction in listing.straight(start, listing::WAY_MAX) {

@@ -1,8 +1,9 @@
-//! Recognises a CPython interpreter in an ELF file and says where its state is.
+//! Recognizes a CPython interpreter in an ELF file and finds where its state is.
 //!
-//! What a file is called means nothing: `python3.8` can be a launcher without an interpreter in it, and any program can have one
-//! embedded. What counts is that it defines the runtime's own symbols, which are exported for extension modules even
-//! where everything else is stripped. The answer for any other file is a few hash look-ups away, so every mapped file can be asked.
+//! A file's name means nothing: `python3.8` can be a launcher without an interpreter, and any program can
+//! embed one. What counts is that the file defines the runtime's own symbols, which are exported for
+//! extension modules even if everything else is stripped. For any other file a few hash look-ups give the
+//! answer, so every mapped file can be checked.
 
 use super::code;
 use super::loops;
@@ -14,25 +15,26 @@ use object::elf::{R_X86_64_DTPMOD64, STT_TLS};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What an ELF file says about the interpreter in it. Addresses are link-time virtual addresses of the file: add the load bias.
+/// What an ELF file says about the interpreter in it. Addresses are link-time virtual addresses in the file:
+/// add the load bias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
     pub version: Version,
     /// `_PyRuntime` (3.7+).
     pub runtime: Option<Range<u64>>,
     pub thread_state: ThreadState,
-    /// The word with the thread state of whoever holds the GIL (until 3.11).
+    /// The word with the thread state that holds the GIL (until 3.11).
     pub current: Option<u64>,
-    /// Where the GIL is the process's only one, at a fixed place (until 3.11).
+    /// Set if the process has a single GIL at a fixed address (until 3.11).
     pub gil: Option<FixedGil>,
     /// The word that points to the first interpreter state.
     pub interpreters_head: Option<u64>,
     pub code_type: Option<u64>,
     pub unicode_type: Option<u64>,
     pub bytes_type: Option<u64>,
-    /// `None`, which stands for the code object in the shims of 3.13.
+    /// The object `None`, which the shims of 3.13 have instead of a code object.
     pub none: Option<u64>,
-    /// The interpreter's loop, in all the parts that the compiler made of it.
+    /// The interpreter's loop, in all the parts that the compiler split it into.
     pub loops: Vec<Range<u64>>,
     pub layout: LayoutSource,
     /// The function that gets arenas from the kernel.
@@ -48,21 +50,22 @@ pub enum LayoutSource {
     DebugOffsets,
 }
 
-/// The GIL's state at a fixed place, and what is where in it.
+/// The address and layout of the GIL's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedGil {
     pub address: u64,
     pub layout: Gil,
 }
 
-/// How a thread finds its `PyThreadState`. At least one way is there.
+/// How a thread finds its `PyThreadState`. At least one way is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadState {
     /// The thread-specific value, which is the state that `PyGILState_Ensure` would use (until 3.14).
     pub key: Option<TssKey>,
-    /// The thread-local `_Py_tss_tstate`, which is the attached state: null while the thread does not hold the GIL (3.12+).
+    /// The thread-local `_Py_tss_tstate`: the attached state, null while the thread does not hold the GIL
+    /// (3.12+).
     pub tls: Option<TlsAccess>,
-    /// The thread-local `_Py_tss_gilstate`, which has in place of the key what the thread came with (3.15+).
+    /// The thread-local `_Py_tss_gilstate`, which replaces the key (3.15+).
     pub gilstate: Option<TlsAccess>,
 }
 
@@ -86,10 +89,11 @@ pub enum InspectError {
     NoThreadState(Version),
 }
 
-/// Since 3.11 the runtime has a section to itself (Python/pylifecycle.c), which is cheap to ask for.
+/// Since 3.11 the runtime has a section of its own, which is cheap to look up
+/// (<https://github.com/python/cpython/blob/v3.11.0/Python/pylifecycle.c>).
 const RUNTIME_SECTION: &[u8] = b".PyRuntime";
 
-/// Whether there may be an interpreter in a file of which only the exported symbols and the sections' names were read.
+/// Whether a file may contain an interpreter, judged by its exported symbols and section names.
 pub fn may_be_interpreter(elf: &Elf<'_>) -> bool {
     elf.has_section(RUNTIME_SECTION) || is_pypy(elf) || Symbols::of_interpreter(elf).is_some()
 }
@@ -102,7 +106,7 @@ fn is_pypy(elf: &Elf<'_>) -> bool {
 /// What the file says about the interpreter in it; `None` if there is none.
 pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
     let elf = match Elf::parse(elf) {
-        // Not our machine's code: no such process's threads can be walked, whatever is in the file.
+        // A process with other machine code cannot be walked, whatever is in the file.
         Err(ElfError::OtherMachine { .. }) => return Ok(None),
         elf => elf?,
     };
@@ -146,7 +150,8 @@ pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
     }))
 }
 
-/// Objects/obmalloc.c: `_PyObject_ArenaMmap` up to 3.11, `_PyMem_ArenaAlloc` from 3.12 on. A stripped file has neither name, yet
+/// `_PyObject_ArenaMmap` up to 3.11, `_PyMem_ArenaAlloc` from 3.12 on
+/// (<https://github.com/python/cpython/blob/v3.12.0/Objects/obmalloc.c>). A stripped file has neither name, but
 /// exports the function that copies the allocator's address.
 fn arena_allocator(symbols: &Symbols<'_, '_>) -> Option<Range<u64>> {
     let elf = symbols.elf;
@@ -158,10 +163,10 @@ fn arena_allocator(symbols: &Symbols<'_, '_>) -> Option<Range<u64>> {
     loops::function(elf, code::copied_allocator(elf, accessor)?)
 }
 
-/// The symbols of a file that has an interpreter in it.
+/// The symbols of a file with an interpreter.
 struct Symbols<'a, 'data> {
     elf: &'a Elf<'data>,
-    /// Of .symtab, for a program that embeds an interpreter and exports nothing.
+    /// From .symtab, for a program that embeds an interpreter and exports nothing.
     local: HashMap<&'data [u8], Symbol>,
 }
 
@@ -169,7 +174,7 @@ impl<'a, 'data> Symbols<'a, 'data> {
     fn of_interpreter(elf: &'a Elf<'data>) -> Option<Self> {
         let mut symbols = Self { elf, local: HashMap::new() };
         let runtime = |symbols: &Self| {
-            // _PyRuntime from 3.7 on, the other before.
+            // `_PyRuntime` from 3.7 on, the other before.
             let state = ["_PyRuntime", "_PyThreadState_Current"].iter().any(|name| symbols.find(name).is_some());
             state && symbols.find("PyGILState_GetThisThreadState").is_some()
         };
@@ -194,7 +199,8 @@ impl<'a, 'data> Symbols<'a, 'data> {
 }
 
 fn version(symbols: &Symbols<'_, '_>) -> Result<Version, InspectError> {
-    // const unsigned long Py_Version = PY_VERSION_HEX (Python/getversion.c, 3.11+).
+    // const unsigned long Py_Version = PY_VERSION_HEX
+    // (https://github.com/python/cpython/blob/v3.11.0/Python/getversion.c, 3.11+).
     let word = |symbol: Symbol| symbols.elf.u64(symbol.address).and_then(Version::from_hex);
     if let Some(version) = symbols.find("Py_Version").and_then(word) {
         return Ok(version);
@@ -206,7 +212,7 @@ fn version(symbols: &Symbols<'_, '_>) -> Result<Version, InspectError> {
     {
         return Ok(version);
     }
-    // Before, it is in the string that Py_GetVersion puts together (Python/getversion.c).
+    // Earlier versions have it only in the string that Py_GetVersion composes (Python/getversion.c).
     let ancient = !symbols.find("_PyEval_EvalFrameDefault").is_some_and(|symbol| symbols.elf.is_code(symbol.address));
     let said = symbols.function("Py_GetVersion").and_then(|function| {
         let strings = code::constants(symbols.elf, function);
@@ -220,8 +226,8 @@ fn version(symbols: &Symbols<'_, '_>) -> Result<Version, InspectError> {
     }
 }
 
-/// The one version from 3.6 to 3.10 that a string among the file's constants ends in: linkers let a string share the end of a
-/// longer one. (Other software's versions, SQLite's say, are in there too.)
+/// The only version from 3.6 to 3.10 that a string constant of the file ends with. Linkers let a string share
+/// the end of a longer one. (The constants also contain versions of other software, such as SQLite.)
 fn only_version_string(elf: &Elf<'_>) -> Option<Version> {
     let (_, constants) = elf.section(b".rodata")?;
     let mut versions = constants
@@ -237,7 +243,8 @@ fn only_version_string(elf: &Elf<'_>) -> Option<Version> {
     versions.all(|other| other == first).then_some(first)
 }
 
-/// Functions of the stable ABI and the minor version that brought each: a version that a file claims must go with what it has.
+/// Functions of the stable ABI and the minor version that introduced each: a claimed version must match the
+/// functions present.
 const BROUGHT_BY: [(u8, &str); 6] = [
     (7, "PyThread_tss_get"),
     (8, "PyCode_NewWithPosOnlyArgs"),
@@ -271,14 +278,15 @@ struct Finder<'a, 'data> {
 }
 
 impl Finder<'_, '_> {
-    /// A field of `_PyRuntime` by the table, if the field is in the runtime of this file.
+    /// The address of a `_PyRuntime` field by the table, if it is within this file's runtime.
     fn by_table(&self, field: impl Fn(&offsets::Runtime) -> Option<u32>) -> Option<u64> {
         let runtime = self.runtime.as_ref()?;
         let address = runtime.start.checked_add(field(&self.table?.runtime)?.into())?;
         runtime.contains(&address).then_some(address)
     }
 
-    /// What the code does is true for this very build, and what the table says for the one that it was made from.
+    /// Prefers the code, which is right for this very build; the table is right for the build it was made
+    /// from.
     fn key(&self) -> Option<TssKey> {
         let function = self.symbols.function("PyGILState_GetThisThreadState");
         let Some(runtime) = &self.runtime else {
@@ -305,7 +313,7 @@ impl Finder<'_, '_> {
             let address = code::returned_word(self.symbols.elf, function)?;
             self.runtime.as_ref()?.contains(&address).then_some(address)
         };
-        // The key's distance holds even where an earlier field changed its size.
+        // The distance from the key holds even if an earlier field has another size.
         let by_key = || {
             let runtime = &self.table?.runtime;
             let distance = runtime.auto_tss_key?.checked_sub(runtime.tstate_current?)?;
@@ -328,7 +336,8 @@ impl Finder<'_, '_> {
     fn gil(&self) -> Option<FixedGil> {
         let Some(runtime) = &self.runtime else { return self.gil_of_variables() };
         let layout = self.table?.gil?;
-        // It returns `_PyRuntime.ceval.gil.interval` (3.7 to 3.11, Python/ceval_gil.h).
+        // It returns `_PyRuntime.ceval.gil.interval` (3.7 to 3.11,
+        // https://github.com/python/cpython/blob/v3.9.0/Python/ceval_gil.h).
         let by_code = || {
             let function = self.symbols.function("_PyEval_GetSwitchInterval")?;
             code::returned_word(self.symbols.elf, function)?.checked_sub(layout.interval?.into())
@@ -342,7 +351,8 @@ impl Finder<'_, '_> {
         Some(FixedGil { address, layout })
     }
 
-    /// 3.6: static variables (Python/ceval_gil.h), of which only local symbols tell.
+    /// 3.6: static variables, which only local symbols show
+    /// (<https://github.com/python/cpython/blob/v3.6.0/Python/ceval_gil.h>).
     fn gil_of_variables(&self) -> Option<FixedGil> {
         let names: [&[u8]; 3] = [b"gil_last_holder", b"gil_locked", b"gil_cond"];
         let mut found = [None; 3];
@@ -359,7 +369,7 @@ impl Finder<'_, '_> {
             return None;
         }
         let address = parts.iter().map(|part| part.address).min()?;
-        // The kernel side takes offsets for signed.
+        // The kernel side treats offsets as signed.
         let offset = |part: &Symbol| i32::try_from(part.address - address).ok().map(i32::cast_unsigned);
         let ends = [offset(&holder)? + 8, offset(&locked)? + 4, offset(&condition)? + condition.size as u32];
         let layout = Gil {
@@ -378,7 +388,7 @@ impl Finder<'_, '_> {
         if !self.version.since(12) {
             return None;
         }
-        // All do nothing but return it, except that the last checks it first (Python/pystate.c).
+        // All of them only return it, except that the last one checks it first (Python/pystate.c).
         let functions = [
             "PyThreadState_GetUnchecked",
             "_PyThreadState_UncheckedGet",
@@ -395,7 +405,7 @@ impl Finder<'_, '_> {
         self.thread_local(&["PyGILState_GetThisThreadState"], b"_Py_tss_gilstate")
     }
 
-    /// One that functions return, and of this name.
+    /// A thread-local that one of these functions returns, or with this name.
     fn thread_local(&self, functions: &[&str], name: &[u8]) -> Option<TlsAccess> {
         let functions = functions.iter().filter_map(|name| self.symbols.function(name));
         functions
@@ -404,7 +414,7 @@ impl Finder<'_, '_> {
             .or_else(|| self.tls_by_symbol(name))
     }
 
-    /// Inside the file's own thread-local block, as far as the file can say.
+    /// Whether it is inside the file's own thread-local block, as far as the file shows.
     fn is_plausible(&self, access: &TlsAccess) -> bool {
         let Some((_, size, align)) = self.symbols.elf.tls() else { return false };
         match access {
@@ -422,12 +432,13 @@ impl Finder<'_, '_> {
         let elf = self.symbols.elf;
         let (_, variable) = elf.symbols().find(|(its, symbol)| *its == name && symbol.kind == STT_TLS)?;
         if elf.is_program() {
-            // The program's block ends at the thread pointer (ELF handling for thread-local storage, variant II).
+            // The program's block ends at the thread pointer (ELF handling for thread-local storage, variant
+            // II).
             let (address, size, align) = elf.tls()?;
             let end = address.checked_add(size)?.checked_next_multiple_of(align)?.checked_sub(address)?;
             return Some(TlsAccess::Offset(i64::try_from(variable.address).ok()?.checked_sub_unsigned(end)?));
         }
-        // Every module id in a file that names no symbol is that of the file itself.
+        // A module id relocation without a symbol refers to the file itself.
         let own =
             |relocation: &crate::elf::Relocation| relocation.kind == R_X86_64_DTPMOD64.0 && relocation.symbol == 0;
         let slot = elf.relocations().find(own)?.address;

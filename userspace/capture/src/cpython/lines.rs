@@ -1,13 +1,14 @@
-//! From an offset in the bytecode to the line: CPython's three line tables, decoded and nothing else.
+//! From an offset in the bytecode to the line: decodes CPython's three line table formats.
 //!
-//! Sources, in CPython's tree: `Objects/lnotab_notes.txt` (3.6 to 3.9, and the pairs of 3.10) and `Objects/locations.md`
-//! (3.11 on; later `InternalDocs/code_objects.md`); what counts is what `PyCode_Addr2Line` answers, and
-//! `tests/capture/lines.rs` asks it of every interpreter at hand, for every offset.
+//! Sources in CPython's tree: <https://github.com/python/cpython/blob/v3.10.0/Objects/lnotab_notes.txt> (3.6 to
+//! 3.9, and the pairs of 3.10) and <https://github.com/python/cpython/blob/v3.11.0/Objects/locations.md> (3.11
+//! on; later `InternalDocs/code_objects.md`). The reference is `PyCode_Addr2Line`, and
+//! `tests/capture/lines.rs` compares with it for every offset in every available interpreter.
 //!
-//! A table is walked entry by entry and never indexed by what it says, so any bytes end after as many steps as there are
-//! bytes. Lines are summed in 64 bits, where 8 MiB of 32-bit deltas cannot overflow.
+//! A table is walked entry by entry and never indexed by its own contents, so any input ends after at most as
+//! many steps as it has bytes. Lines are summed in 64 bits, which 8 MiB of 32-bit deltas cannot overflow.
 
-/// Who wrote the table.
+/// The format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// 3.6 to 3.9, `co_lnotab`: (bytes: u8, lines: i8); the deltas come *before* the line counts.
@@ -29,7 +30,7 @@ impl Format {
     }
 }
 
-/// Where an entry of a table begins: what the entries before it add up to.
+/// The state at the beginning of an entry: the sums of the entries before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub line: i64,
@@ -44,10 +45,10 @@ impl Place {
     }
 }
 
-/// What a walk over entries came to.
+/// The result of walking entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walked {
-    /// The entry of the address: its line, or `None` where the compiler gave it none.
+    /// The entry of the address: its line, or `None` if the compiler gave it none.
     Found(Option<i64>),
     /// All entries come before the address.
     Passed,
@@ -55,18 +56,19 @@ pub(super) enum Walked {
 }
 
 impl Format {
-    /// The line of `address`, which is at or behind `place`, where this part of a table begins.
+    /// The line of `address`, which is at or after `place`, the beginning of this part of a table.
     pub(super) fn line(self, mut place: Place, part: &[u8], address: u32) -> Option<u32> {
         let line = match (self.walk(&mut place, part, address.into()), self) {
             (Walked::Found(line), _) => line?,
-            // The last line has no end in the table: where the code ends is not known here.
+            // The table does not give the end of the last line, nor is the end of the code known here.
             (Walked::Passed, Self::Lnotab) => place.line,
             _ => return None,
         };
         u32::try_from(line).ok()
     }
 
-    /// Goes on from `place` over a part of a table that consists of whole entries, up to the entry of `address`.
+    /// Continues from `place` over a part of a table that consists of complete entries, up to the entry of
+    /// `address`.
     pub(super) fn walk(self, place: &mut Place, part: &[u8], address: u64) -> Walked {
         match self {
             Self::Lnotab => lnotab(place, part, address),
@@ -75,7 +77,7 @@ impl Format {
         }
     }
 
-    /// How many bytes of a part that begins with an entry and is not the table's last are whole entries.
+    /// How many bytes of a part are complete entries, if it begins with an entry and is not the last part.
     pub(super) fn whole_entries(self, part: &[u8]) -> usize {
         match self {
             Self::Lnotab | Self::Pairs310 => part.len() & !1,
@@ -88,35 +90,35 @@ impl Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineTable {
     pub format: Format,
-    /// `co_firstlineno`, from which the first delta counts.
+    /// `co_firstlineno`, the base of the first delta.
     pub first_line: u32,
     pub bytes: Box<[u8]>,
 }
 
 impl LineTable {
-    /// The line of the instruction at `address`, in bytes from the start of the bytecode. An address inside an
-    /// instruction's inline caches (3.11 on) is inside that instruction's entry. `None`: the compiler gave it no line,
-    /// the table ends before it, or the table is malformed up to there.
+    /// The line of the instruction at `address`, in bytes from the start of the bytecode. An address in an
+    /// instruction's inline caches (3.11 on) belongs to that instruction's entry. `None` if the compiler gave
+    /// it no line, the table ends before it, or the table is malformed up to there.
     pub fn line(&self, address: u32) -> Option<u32> {
         self.format.line(Place::first(self.first_line), &self.bytes, address)
     }
 }
 
-/// A pair moves the address first, and its line counts from the address it has moved to.
+/// A pair advances the address first, and its line applies from the new address on.
 fn lnotab(place: &mut Place, part: &[u8], address: u64) -> Walked {
     for pair in part.as_chunks::<2>().0 {
         place.address += u64::from(pair[0]);
         if place.address > address {
             return Walked::Found(Some(place.line));
         }
-        // Signed since 3.6, where lines may also go back (lnotab_notes.txt).
+        // Signed since 3.6, so lines may also go back (lnotab_notes.txt).
         place.line += i64::from(pair[1].cast_signed());
     }
     Walked::Passed
 }
 
-/// A pair covers the bytes that follow the pairs before it. One of no bytes only moves the line: a delta too large
-/// for one pair is several. -128 says "no line" and moves nothing.
+/// A pair covers the bytes after those of the earlier pairs. A pair of zero bytes only changes the line: a
+/// delta too large for one pair takes several. -128 means "no line" and changes nothing.
 fn pairs(place: &mut Place, part: &[u8], address: u64) -> Walked {
     for pair in part.as_chunks::<2>().0 {
         let delta = pair[1].cast_signed();
@@ -131,8 +133,8 @@ fn pairs(place: &mut Place, part: &[u8], address: u64) -> Walked {
     Walked::Passed
 }
 
-/// An entry covers the code units that follow the entries before it. "No line" is an answer for this entry alone: the
-/// running line stays what it was for those that follow.
+/// An entry covers the code units after those of the earlier entries. "No line" applies to this entry alone:
+/// the running line stays the same for the next ones.
 fn locations(place: &mut Place, part: &[u8], address: u64) -> Walked {
     let mut rest = part;
     while let Some((&head, tail)) = rest.split_first() {
@@ -144,7 +146,7 @@ fn locations(place: &mut Place, part: &[u8], address: u64) -> Walked {
         place.line += match code {
             0..=9 | NO_LOCATION => 0,
             ONE_LINE_0..=ONE_LINE_2 => i64::from(code - ONE_LINE_0),
-            // 13 (no columns) and 14 (long form) both start with the line's delta; columns are of no interest.
+            // 13 (no columns) and 14 (long form) both start with the line delta; columns are not needed.
             _ => match varint(tail) {
                 Some(value) => signed(value),
                 None => return Walked::Malformed,
@@ -153,7 +155,7 @@ fn locations(place: &mut Place, part: &[u8], address: u64) -> Walked {
         if place.address > address {
             return Walked::Found((code != NO_LOCATION).then_some(place.line));
         }
-        // The next entry is the next byte with the high bit, which no other byte of an entry has.
+        // The next entry starts at the next byte with the high bit set, which no other byte of an entry has.
         let skip = tail.iter().position(|byte| byte & ENTRY != 0).unwrap_or(tail.len());
         rest = &tail[skip..];
     }
@@ -166,8 +168,8 @@ const ONE_LINE_0: u8 = 10;
 const ONE_LINE_2: u8 = 12;
 const NO_LOCATION: u8 = 15;
 
-/// Six bits a byte, the lowest first, and bit 6 while more follow. CPython's numbers have 32 bits, which are six bytes;
-/// what is longer, cut off or runs into the next entry is no number.
+/// Six bits per byte, the lowest first; bit 6 is set while more follow. CPython's numbers have 32 bits, which
+/// take six bytes; anything longer, truncated or running into the next entry is malformed.
 fn varint(bytes: &[u8]) -> Option<u32> {
     let mut value = 0u64;
     for (&byte, shift) in bytes.iter().zip((0..36).step_by(6)) {
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn lnotab_lines_go_back() {
         lines(Format::Lnotab, 10, &[2, 5, 2, 0xfd], &[(0, Some(10)), (2, Some(15)), (4, Some(12))]);
-        // Below line 0 there is nothing, but what follows may come back up.
+        // Lines below 0 do not exist, but later deltas may come back up.
         lines(Format::Lnotab, 1, &[2, 0x80, 2, 127], &[(0, Some(1)), (2, None), (4, Some(0))]);
         lines(Format::Lnotab, 7, &[], &[(0, Some(7)), (100, Some(7))]);
         lines(Format::Lnotab, 7, &[2], &[(0, Some(7)), (100, Some(7))]);
@@ -242,7 +244,7 @@ mod tests {
         lines(Format::Pairs310, 10, &table, &[(0, Some(310)), (3, Some(310)), (4, Some(183))]);
     }
 
-    /// A known reader steps by two over half the table and so misses all that lies in its second half.
+    /// A known reader steps by two over half the table and so misses everything in the second half.
     #[test]
     fn pairs_are_read_to_the_end() {
         let table: Vec<u8> = (0..100).flat_map(|_| [2, 1]).collect();
@@ -251,7 +253,7 @@ mod tests {
         lines(Format::Pairs310, 0, &table, &[(200, None)]);
     }
 
-    /// Another sets the line to -1 at code 15 and applies the following deltas to that.
+    /// Another reader sets the line to -1 at code 15 and applies the following deltas to that.
     #[test]
     fn locations_no_line_leaves_the_running_line_alone() {
         let table = [
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn locations_bounds_are_exact_and_caches_belong_to_their_instruction() {
-        // Eight units in one entry, as a call with its caches is; then one unit on the next line.
+        // Eight units in one entry, like a call with its caches; then one unit on the next line.
         let table = [head(10, 8), 0, 9, head(11, 1), 0, 9];
         let expected = [(0, Some(5)), (15, Some(5)), (16, Some(6)), (17, Some(6)), (18, None)];
         lines(Format::Locations311, 5, &table, &expected);
@@ -278,7 +280,8 @@ mod tests {
 
     #[test]
     fn locations_long_form_and_large_deltas() {
-        // 200 is 0x48, 0x03 (locations.md), so +100; then the end line and the columns, which have continuations too.
+        // 200 is 0x48, 0x03 (locations.md), so +100; then the end line and the columns, which have
+        // continuations too.
         let table = [head(14, 1), 0x48, 0x03, 0x41, 0x01, 0x02, 0x43, 0x01, head(13, 1), 0x49, 0x03];
         lines(Format::Locations311, 1, &table, &[(0, Some(101)), (2, Some(1)), (4, None)]);
         // 2 * 70000 in three chunks.

@@ -1,5 +1,6 @@
-//! Line tables of huge functions, as generated code has them. Only an index is kept: where each piece of a table begins and
-//! what the entries before it add up to. A line is found in one piece, which is read again from the process.
+//! Line tables of huge functions, as found in generated code. Only an index is kept: where each piece of a
+//! table begins, and the sums of the entries before it. To find a line, one piece is read again from the
+//! process.
 
 use std::hash::Hasher;
 use std::io;
@@ -7,7 +8,7 @@ use std::io;
 use super::lines::{Format, Place, Walked};
 use crate::memory::Memory;
 
-/// Larger tables are not read. In bytes.
+/// In bytes; larger tables are not read.
 pub const LONG_MAX: u64 = 8 << 20;
 const PIECE: usize = 16 << 10;
 
@@ -15,7 +16,7 @@ const PIECE: usize = 16 << 10;
 struct Piece {
     at: usize,
     place: Place,
-    /// Of its bytes: what is read later may be something else.
+    /// Hash of its bytes, because the memory may have changed by the next read.
     hash: u64,
 }
 
@@ -24,13 +25,13 @@ pub struct LongTable {
     format: Format,
     /// The address of its first byte in the process.
     start: u64,
-    /// By their places in the table, which is the order of the instructions they are about.
+    /// By position in the table, which is the order of the instructions.
     pieces: Box<[Piece]>,
     end: usize,
 }
 
 impl LongTable {
-    /// Reads all of a table once. An index of a malformed one ends where that shows.
+    /// Reads a whole table once. The index of a malformed table ends at the first malformed entry.
     pub fn read(memory: &impl Memory, start: u64, size: u64, format: Format, first_line: u32) -> io::Result<Self> {
         let size = usize::try_from(size.min(LONG_MAX)).unwrap_or(0);
         let (mut place, mut pieces, mut end) = (Place::first(first_line), Vec::new(), 0);
@@ -49,8 +50,8 @@ impl LongTable {
         Ok(Self { format, start, pieces: pieces.into(), end })
     }
 
-    /// The line of the instruction at `address`, in bytes from the start of the bytecode, or `None` where it has none. An
-    /// error: the process's memory cannot be read, or is no longer that of the table.
+    /// The line of the instruction at `address`, in bytes from the start of the bytecode; `None` if it has
+    /// none. An error means that the process's memory cannot be read or no longer contains this table.
     pub fn line(&self, memory: &impl Memory, address: u32) -> io::Result<Option<u32>> {
         let after = self.pieces.partition_point(|piece| piece.place.address <= address.into());
         let Some(piece) = after.checked_sub(1).and_then(|last| self.pieces.get(last)) else { return Ok(None) };
@@ -92,7 +93,8 @@ mod tests {
 
     fn entries(format: Format, count: u32) -> Vec<u8> {
         let entry = |number: u32| match format {
-            // 70 zero deltas in a row are a piece of their own nowhere, but cross its end somewhere.
+            // 70 zero deltas in a row never are a piece of their own, but some run crosses the end of a
+            // piece.
             Format::Lnotab | Format::Pairs310 if number % 500 < 70 => vec![0, 1],
             Format::Lnotab => vec![2 + (number % 7) as u8, if number.is_multiple_of(11) { 0xfe } else { 1 }],
             Format::Pairs310 => vec![2, if number.is_multiple_of(13) { 0x80 } else { 2 }],

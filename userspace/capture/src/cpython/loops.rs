@@ -1,8 +1,9 @@
-//! Where the code of the interpreter's loop is: a frame whose program counter is in there stands for Python frames.
+//! Finds the code of the interpreter's loop: a frame with its program counter there stands for Python frames.
 //!
-//! A compiler splits the loop. What `_PyEval_EvalFrameDefault` names can be the smaller half: in Debian's 3.13 it is 2,384 bytes, and the
-//! 77 kB that run the instructions are an unnamed cold part elsewhere. With symbols the parts have names; without, the
-//! hot part's conditional branches lead into them, and the unwind table knows how far each reaches.
+//! Compilers split the loop. The symbol `_PyEval_EvalFrameDefault` can name the smaller part: in Debian's
+//! 3.13 it has 2,384 bytes, and the 77 kB that run the instructions are an unnamed cold part elsewhere. With
+//! symbols the parts have names. Without, the hot part's conditional branches lead to them, and the unwind
+//! table gives their extent.
 
 use super::code;
 use crate::elf::Elf;
@@ -10,9 +11,10 @@ use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Unwin
 use object::elf::{STT_FUNC, STT_NOTYPE};
 use std::ops::Range;
 
-/// A tail-calling interpreter has a function for each of its some 250 instructions; a few compilers make clones.
+/// Ranges kept. A tail-calling interpreter has one function for each of its about 250 instructions, and a few
+/// compilers make clones.
 const MAX_RANGES: usize = 1024;
-/// How often the search for split-off parts goes on from a part that it found.
+/// How often the search for split-off parts continues from a part that it found.
 const MAX_PARTS: usize = 8;
 
 /// Every range of the loop's code in the file, in order of address.
@@ -34,8 +36,9 @@ pub(super) fn find(elf: &Elf<'_>) -> Vec<Range<u64>> {
     ranges
 }
 
-/// `.cold`, `.constprop.0`, `.llvm.123` and the like follow the name. `_TAIL_CALL_…`: one function for each instruction of the
-/// tail-calling interpreter (3.14, Python/ceval_macros.h).
+/// The name may be followed by `.cold`, `.constprop.0`, `.llvm.123` and the like. `_TAIL_CALL_…`: one
+/// function per instruction of the tail-calling interpreter
+/// (<https://github.com/python/cpython/blob/v3.14.0/Python/ceval_macros.h>).
 fn is_loop(name: &[u8]) -> bool {
     let suffix_of = |base: &[u8]| name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'.');
     suffix_of(b"_PyEval_EvalFrameDefault") || name.starts_with(b"_TAIL_CALL_")
@@ -63,7 +66,7 @@ fn add_split_parts(elf: &Elf<'_>, ranges: &mut Vec<Range<u64>>) {
     }
 }
 
-/// The function that an address lies in, as the unwind table has it.
+/// The function that contains an address, by the unwind table.
 pub(super) fn function(elf: &Elf<'_>, address: u64) -> Option<Range<u64>> {
     UnwindTable::of(elf)?.function(address)
 }

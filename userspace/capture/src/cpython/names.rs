@@ -1,12 +1,13 @@
-//! What a code object is called: function, file, first line and line table, read from a process that runs on meanwhile.
+//! Reads a code object's function name, file, first line and line table from a process that keeps running.
 //!
-//! The kernel saw an address, and we come some milliseconds later. By then the code object may have been freed and its
-//! memory taken by another, so that a name read in good faith would be the wrong one. Three things stand against that:
-//! the kernel's check word must fit what we read, the object must still be a code object, and its fields are read once
-//! more after all that hangs on them was copied. What does not pass has a [`Reason`] and no name.
+//! The kernel side saw an address, and user space reads it some milliseconds later. By then the code object
+//! may have been freed and its memory reused, so that the name would be wrong. There are three safeguards:
+//! the kernel's check word must match what was read, the object must still be a code object, and its fields
+//! are read again after everything they point to was copied. A read that fails these has a [`Reason`] and no
+//! name.
 //!
-//! All of it is hostile input. Every length is bounded before it is used. Text is decoded but not escaped: code that shows it must
-//! escape control characters, escape sequences and markup.
+//! All of it is hostile input. Every length is bounded before it is used. Text is decoded but not escaped:
+//! code that shows it must escape control characters, escape sequences and markup.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -21,13 +22,15 @@ use super::long_table::{LONG_MAX, LongTable};
 use super::offsets::{Layout, Unicode};
 use crate::memory::{Memory, is_gone};
 
-/// The eight bytes that hold `co_firstlineno`.
+/// The eight bytes that contain `co_firstlineno`.
 fn line_word(layout: &Layout) -> u32 {
     layout.code.firstlineno & !7
 }
 
-/// The words of a code object that go into its check: from the first to the last. Nothing that CPython changes later lies
-/// between them (`_PyCode_DEF`, Include/cpython/code.h). From 3.12 on, one of them is `co_version`.
+/// The range of a code object's words that go into its check word. CPython later changes nothing between the
+/// first and the last (`_PyCode_DEF` in
+/// <https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h>). From 3.12 on, one of them is
+/// `co_version`.
 pub fn check_words(layout: &Layout) -> RangeInclusive<u32> {
     let code = &layout.code;
     let words = [line_word(layout), code.name, qualified(layout), code.filename, code.linetable];
@@ -35,21 +38,23 @@ pub fn check_words(layout: &Layout) -> RangeInclusive<u32> {
     first..=words.into_iter().max().unwrap_or_default()
 }
 
-/// Whether the texts of the name and the file go into the check as well. From 3.12 on each code object has a version that no
-/// other has (`init_code`, Objects/codeobject.c); before, all words of an object can be those of the one before it.
+/// Whether the texts of the name and the file go into the check word too. From 3.12 on each code object has a
+/// unique version (`init_code` in <https://github.com/python/cpython/blob/v3.12.0/Objects/codeobject.c>);
+/// before, all words of an object can equal those of its predecessor.
 pub fn checks_texts(layout: &Layout) -> bool {
     layout.version < [3, 12]
 }
 
-/// More of a name helps nobody and costs memory for as long as its process lives. In characters.
+/// In characters; longer names are truncated, because they cost memory as long as their process lives.
 const FUNCTION_LIMIT: usize = 512;
 const FILE_LIMIT: usize = 1024;
-/// Larger line tables are not kept. CPython 3.12 writes some 6.3 bytes for a line (tests/workloads/long_lines.py). In bytes.
+/// In bytes; larger line tables are not kept. CPython 3.12 writes about 6.3 bytes per line
+/// (tests/workloads/long_lines.py).
 const LINE_TABLE_LIMIT: u64 = 16 << 10;
-/// All fields of an object that we read lie in less than this; the bound is for layouts that a process tells of itself.
+/// All fields that we read are below this offset; the bound is for layouts that come from a process.
 const OBJECT_LIMIT: u32 = 1024;
 
-/// A code object by its names.
+/// The names of a code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeObject {
     /// The qualified name from 3.11 on, the bare name before.
@@ -61,30 +66,32 @@ pub struct CodeObject {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Lines {
-    /// An empty table is that of a code object of one line, up to 3.9.
+    /// Empty for a code object of one line, up to 3.9.
     Short(LineTable),
     Long(LongTable),
-    /// Of a table of this many bytes.
+    /// The size of a table that was not read, in bytes.
     NotRead(u64),
 }
 
-/// What is done about a line table that is too large to be kept.
+/// What to do with a line table too large to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongTables {
-    /// The whole table is read once.
+    /// Read the whole table once.
     Read,
     LeaveOut,
 }
 
 impl CodeObject {
-    /// The line of the instruction at `lasti` bytes from the start of the bytecode; a frame that has not started yet is
-    /// at a negative offset and at its first line.
+    /// The line of the instruction at `lasti` bytes from the start of the bytecode. A frame that has not
+    /// started yet has a negative offset and is at its first line.
     ///
-    /// - to 3.9, `f_lasti` is this offset; in 3.10 it counts code units, so twice `f_lasti`;
-    /// - in 3.11 and 3.12, `prev_instr - co_code_adaptive`, and from 3.13 on `instr_ptr - co_code_adaptive` (in
-    ///   free-threaded builds less the thread's own copy of the bytecode), for the running frame and its callers alike.
+    /// - up to 3.9, `f_lasti` is this offset; in 3.10 it counts code units, so twice `f_lasti`;
+    /// - in 3.11 and 3.12 it is `prev_instr - co_code_adaptive`, from 3.13 on `instr_ptr - co_code_adaptive`
+    ///   (in free-threaded builds minus the thread's own copy of the bytecode), for the running frame and its
+    ///   callers alike.
     ///
-    /// `memory` is that of its process. [`Reason::LineUnknown`]: the table was not read, or is not there any more.
+    /// `memory` is that of the code object's process. Fails with [`Reason::LineUnknown`] if the table was not
+    /// read or no longer exists.
     pub fn line(&self, lasti: i32, memory: &impl Memory) -> Result<Option<u32>, Reason> {
         let Ok(address) = u32::try_from(lasti) else { return Ok(Some(self.first_line)) };
         match &self.lines {
@@ -94,7 +101,7 @@ impl CodeObject {
         }
     }
 
-    /// Whether the line table can be read, and was not.
+    /// Whether the line table could be read but was not.
     pub fn leaves_out_lines(&self) -> bool {
         matches!(self.lines, Lines::NotRead(size) if size <= LONG_MAX)
     }
@@ -104,8 +111,8 @@ impl CodeObject {
     }
 }
 
-/// Reads the code object at `address`. `check` is the kernel's check word, or 0; `code_type` is the address of
-/// `PyCode_Type` in that process where it is known.
+/// Reads the code object at `address`. `check` is the kernel's check word, or 0; `code_type` is the address
+/// of `PyCode_Type` in that process, if known.
 pub fn read_code(
     memory: &impl Memory,
     address: u64,
@@ -127,7 +134,7 @@ pub fn read_code(
     }
     let first_line = u32::try_from(code.first_line).map_err(|_| Reason::CodeInvalid)?;
 
-    // Three calls in all: the object, the heads of what it points to, and what these say is there.
+    // Three reads in all: the object, the headers of the objects it points to, and their contents.
     let unicode = &layout.unicode;
     let mut name_head = self::window(&[layout.object.type_, unicode.length, unicode.state])?;
     let mut file_head = name_head.clone();
@@ -139,13 +146,14 @@ pub fn read_code(
             (code.table.wrapping_add(layout.bytes.length.into()), &mut table_size),
         ])
         .map_err(|error| unreadable(&error))?;
-    // The two are `str` and nothing else is: a subclass is never compact (Include/cpython/unicodeobject.h).
+    // Both must be exact `str` objects: a subclass is never compact
+    // (https://github.com/python/cpython/blob/v3.13.0/Include/cpython/unicodeobject.h).
     if word(&name_head, layout.object.type_) != word(&file_head, layout.object.type_) {
         return Err(Reason::NameInvalid);
     }
     let name = Text::of(code.name, &name_head, layout, FUNCTION_LIMIT, Keep::Head)?;
     let file = Text::of(code.file, &file_head, layout, FILE_LIMIT, Keep::Tail)?;
-    // A negative size is too large as well.
+    // As unsigned, a negative size is too large as well.
     let table_size = u64::from_ne_bytes(table_size);
     let table_start = code.table.wrapping_add(layout.bytes.data.into());
     let format = Format::of(layout.version[1]);
@@ -191,13 +199,13 @@ fn unreadable(error: &io::Error) -> Reason {
     }
 }
 
-/// Where the words are that are read of a code object.
+/// Offsets of the words read from a code object.
 fn fields(layout: &Layout) -> [u32; 6] {
     let code = &layout.code;
     [layout.object.type_, code.name, qualified(layout), code.filename, code.linetable, line_word(layout)]
 }
 
-/// How much of a code object is copied by the kernel side; `None` where it is too large for that.
+/// How much of a code object the kernel side copies; `None` if it is too large.
 pub fn object_size(layout: &Layout) -> Option<u32> {
     let fields = fields(layout);
     let size = fields.into_iter().max()? + 8;
@@ -210,18 +218,18 @@ fn window(offsets: &[u32]) -> Result<Vec<u8>, Reason> {
     if last > OBJECT_LIMIT { Err(Reason::InterpreterUnknown) } else { Ok(vec![0; last as usize + 8]) }
 }
 
-/// The word at `offset` of a window that was made for it.
+/// The word at `offset` of a buffer made for it.
 fn word(window: &[u8], offset: u32) -> u64 {
     let bytes = window.get(offset as usize..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
     u64::from_ne_bytes(bytes)
 }
 
-/// The best name there is: before 3.11 a code object does not know the class that its function is in.
+/// The best name available: before 3.11 a code object does not record the class its function is in.
 pub fn qualified(layout: &Layout) -> u32 {
     layout.code.qualname.unwrap_or(layout.code.name)
 }
 
-/// What we need of a PyCodeObject.
+/// The fields of a PyCodeObject that we need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fields {
     object_type: u64,
@@ -248,22 +256,22 @@ impl Fields {
     }
 }
 
-/// Which end of a long text is worth more: the start of a function's name, the end of a path.
+/// Which end of a long text to keep: the start of a function's name, or the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
     Head,
     Tail,
 }
 
-/// The characters of a `str` that are to be read, as PEP 393 stores them.
+/// The part of a `str` to read, stored as described in PEP 393.
 #[derive(Clone, Copy, Debug)]
 struct Text {
     start: u64,
     characters: usize,
-    /// Bytes a character: 1, 2 or 4.
+    /// Bytes per character: 1, 2 or 4.
     width: usize,
     truncated: Option<Keep>,
-    /// Of the whole text: its characters, and the end that goes into a check.
+    /// Of the whole text: its length in characters, and the end that goes into a check word.
     length: u64,
     tail_start: u64,
     tail: Tail,
@@ -284,7 +292,7 @@ impl Text {
             return Err(Reason::NameInvalid);
         }
         let truncated = (length > limit as u64).then_some(keep);
-        // The ellipsis takes a place, too.
+        // The ellipsis takes one place.
         let characters = if truncated.is_some() { limit - 1 } else { length as usize };
         let skipped = if truncated == Some(Keep::Tail) { length - characters as u64 } else { 0 };
         let start = address.wrapping_add(data.into()).wrapping_add(skipped * u64::from(width));
@@ -293,7 +301,7 @@ impl Text {
         Ok(Self { start, characters, width: width as usize, truncated, length, tail_start, tail })
     }
 
-    /// Bytes of the end that goes into a check; 0 where texts do not.
+    /// Bytes of the end that goes into a check word; 0 if texts do not.
     fn tail_size(&self, has_texts: bool) -> usize {
         if has_texts { self.tail.size as usize } else { 0 }
     }
@@ -311,8 +319,8 @@ impl Text {
         self.characters * self.width
     }
 
-    /// Surrogates stand alone here (`os.fsdecode` makes them of bytes that are no UTF-8), so each is replaced, and so is
-    /// NUL, which ends strings early in too many places that text goes to.
+    /// Surrogates are never paired here (`os.fsdecode` creates them from bytes that are not UTF-8), so each
+    /// is replaced. NUL is replaced too, because it ends strings early in many places that text goes to.
     fn decode(&self, bytes: &[u8]) -> Arc<str> {
         let code_points = bytes.chunks_exact(self.width).map(|bytes| match *bytes {
             [a] => u32::from(a),
@@ -336,7 +344,7 @@ impl Text {
     }
 }
 
-/// A `str` of half the address space is none.
+/// A longer `str` would fill half the address space.
 const LENGTH_LIMIT: u64 = 1 << 46;
 
 /// `PyASCIIObject.state`.
@@ -347,9 +355,10 @@ struct State {
 }
 
 impl State {
-    /// The bits are interned, kind:3, compact:1, ascii:1. Since 3.14 `interned` is two bits or a whole byte, and versions
-    /// on the way had two bytes (CPython gh-128137), which the version does not tell. But `interned` is never above 3 and
-    /// kind is never 0, so the lowest place with a kind is the right one, whatever the padding above holds.
+    /// The bits are interned, kind:3, compact:1, ascii:1. Since 3.14 `interned` is two bits or a whole byte,
+    /// and some pre-releases had two bytes (CPython gh-128137), which the version does not show. But
+    /// `interned` is at most 3 and kind is never 0, so the lowest position with a kind is the right one,
+    /// whatever the padding above contains.
     fn of(state: u32, unicode: &Unicode, minor: u8) -> Self {
         let bits = |shift: u8, mask: u32| state.checked_shr(shift.into()).unwrap_or(0) & mask;
         let moved = match bits(unicode.kind_shift, 7) {

@@ -1,9 +1,10 @@
-//! Where the fields that pyobs reads are in CPython's structures.
+//! Offsets of the fields in CPython's structures that pyobs reads.
 //!
-//! One [`Layout`] describes an interpreter, wherever the numbers come from: 3.6 to 3.12 from `offsets.toml`, which `cargo xtask
-//! offsets` generates out of the debug information of real interpreters and never a hand; 3.13 and
-//! newer from the process itself (`debug_offsets.rs`), but for what that does not tell of the GIL ([`gil_of_newer`]).
-//! All numbers are byte offsets from the start of the structure unless said otherwise.
+//! One [`Layout`] describes an interpreter, wherever the numbers come from. Those for 3.6 to 3.12 are in
+//! `offsets.toml`, which `cargo xtask offsets` generates from the debug information of real interpreters; it
+//! is never edited by hand. For 3.13 and newer they come from the process itself (`debug_offsets.rs`), except
+//! for some fields of the GIL ([`gil_of_newer`]). All numbers are byte offsets from the start of the
+//! structure unless noted otherwise.
 
 use super::version::Version;
 use serde::Deserialize;
@@ -21,28 +22,29 @@ pub struct Layout {
     pub runtime: Runtime,
     pub interpreter: InterpreterState,
     pub thread_state: ThreadState,
-    /// Present where the thread state points to a `_PyCFrame` instead of a frame (3.11 and 3.12).
+    /// Set if the thread state points to a `_PyCFrame` instead of a frame (3.11 and 3.12).
     pub cframe: Option<CFrame>,
     pub frame: Frame,
-    /// Empty where nothing is known (until 3.7).
+    /// Empty if unknown (until 3.7).
     #[serde(default)]
     pub stack: Stack,
     pub code: Code,
     pub object: Object,
     pub unicode: Unicode,
     pub bytes: Bytes,
-    /// `None` in 3.6, where its fields are variables of their own, and where the process says nothing of it.
+    /// `None` in 3.6, where its fields are separate variables, and if the process does not describe it.
     pub gil: Option<Gil>,
 }
 
-/// `_PyRuntimeState`, of which `_PyRuntime` is the only one (3.7+). All are `None` in 3.6.
+/// `_PyRuntimeState`, the type of `_PyRuntime` (3.7+). All fields are `None` in 3.6.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Runtime {
     pub size: Option<u32>,
     /// Points to the first `PyInterpreterState`.
     pub interpreters_head: Option<u32>,
-    /// A `Py_tss_t`, `{ int is_initialized; pthread_key_t key; }`. Not in CPython's own table of offsets: `None` for 3.13+.
+    /// A `Py_tss_t`, `{ int is_initialized; pthread_key_t key; }`. `None` for 3.13+, because CPython's own
+    /// table of offsets lacks it.
     pub auto_tss_key: Option<u32>,
     /// Points to the thread state that holds the GIL (until 3.11).
     pub tstate_current: Option<u32>,
@@ -59,9 +61,9 @@ pub struct InterpreterState {
     pub id: Option<u32>,
     /// Points to the interpreter's first `PyThreadState`.
     pub threads_head: u32,
-    /// Points to the [`Gil`] that the interpreter's threads take: its own or the main interpreter's (3.12+).
+    /// Points to the [`Gil`] that the interpreter's threads use: its own or the main interpreter's (3.12+).
     pub gil: Option<u32>,
-    /// A counter that changes when code objects die (3.14+).
+    /// A counter that changes when code objects are freed (3.14+).
     pub code_object_generation: Option<u32>,
     /// A counter that changes when thread-local bytecode does (3.14+, free-threaded).
     pub tlbc_generation: Option<u32>,
@@ -74,7 +76,7 @@ pub struct ThreadState {
     pub size: u32,
     pub next: u32,
     pub interpreter: u32,
-    /// Points to the innermost frame, or, where the layout has a [`CFrame`], to that.
+    /// Points to the innermost frame or, if the layout has a [`CFrame`], to that.
     pub frame: u32,
     /// `pthread_self()` of the thread.
     pub thread_id: u32,
@@ -87,37 +89,39 @@ pub struct ThreadState {
 #[serde(deny_unknown_fields)]
 pub struct Gil {
     pub size: u32,
-    /// What `_PyEval_GetSwitchInterval` returns (until 3.11, where it is of use).
+    /// What `_PyEval_GetSwitchInterval` returns (until 3.11, where it is needed).
     pub interval: Option<u32>,
-    /// Points to the thread state that has the GIL, or had it last.
+    /// Points to the thread state that holds the GIL, or held it last.
     pub holder: u32,
-    /// An int: 1 while some thread has it, -1 before there is one.
+    /// An int: 1 while a thread holds it, -1 before it is created.
     pub locked: u32,
-    /// The condition variable on which threads sleep that want it.
+    /// The condition variable on which threads wait for it.
     pub condition: u32,
     pub condition_size: u32,
-    /// An int, 0 while nobody takes the GIL at all (3.13+, free-threaded).
+    /// An int, 0 while the GIL is disabled (3.13+, free-threaded).
     pub enabled: Option<u32>,
 }
 
-/// `_PyCFrame`, which lies on the C stack of the interpreter loop.
+/// `_PyCFrame`, which is on the C stack of the interpreter loop.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CFrame {
     pub current_frame: u32,
 }
 
-/// What a frame says about the instruction that it is at.
+/// How a frame stores the instruction that it is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Position {
-    /// An int: the byte index of the last instruction begun, -1 before the first (`f_lasti`, until 3.9).
+    /// An int: the byte index of the last instruction started, -1 before the first (`f_lasti`, until 3.9).
     ByteIndex,
     /// An int: the same in code units of two bytes (`f_lasti`, 3.10).
     UnitIndex,
-    /// A pointer to the last instruction begun, one unit before the bytecode's start before the first (`prev_instr`, 3.11 and 3.12).
+    /// A pointer to the last instruction started; before the first, one unit before the start of the bytecode
+    /// (`prev_instr`, 3.11 and 3.12).
     PreviousPointer,
-    /// A pointer to the instruction that runs or is about to begin; in a caller, to the call itself (`instr_ptr`, 3.13+).
+    /// A pointer to the instruction that is running or about to start; in a caller, to the call itself
+    /// (`instr_ptr`, 3.13+).
     CurrentPointer,
 }
 
@@ -125,48 +129,48 @@ pub enum Position {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Frame {
-    /// How many bytes from the start hold every field named here.
+    /// Number of bytes from the start that include every field listed here.
     pub header_size: u32,
     /// Points to the caller's frame.
     pub previous: u32,
-    /// Points to the code object; a tagged reference in 3.14+: clear [`Frame::code_tags`] first.
+    /// Points to the code object. A tagged reference in 3.14+: clear [`Frame::code_tags`] first.
     pub code: u32,
-    /// The bits of the code reference that are no part of the address. 0 until 3.13.
+    /// The bits of the code reference that are not part of the address. 0 until 3.13.
     #[serde(default)]
     pub code_tags: u8,
     pub instruction: u32,
     pub position: Position,
-    /// A byte that says whose the frame's memory is (3.11+).
+    /// A byte that says who owns the frame's memory (3.11+).
     pub owner: Option<u32>,
-    /// From this owner on a frame is no Python frame but marks an entry from C (3.12+: the shim that `_PyEval_EvalFrameDefault`
-    /// pushes).
+    /// With this owner or a higher one, a frame is not a Python frame but marks an entry from C (3.12+: the
+    /// shim pushed by `_PyEval_EvalFrameDefault`).
     pub shim_owner: Option<u8>,
-    /// A bool: C called this frame, not the loop (3.11).
+    /// A bool: this frame was called by C, not by the loop (3.11).
     pub is_entry: Option<u32>,
-    /// An int: which of the code object's thread-local copies of the bytecode the instruction is in (3.14+, free-threaded).
+    /// An int: the thread-local copy of the bytecode that contains the instruction (3.14+, free-threaded).
     pub tlbc_index: Option<u32>,
 }
 
-/// Where the values are that a frame's instructions work on.
+/// Where a frame's value stack is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stack {
-    /// In the frame: points to the first of them (until 3.10).
+    /// In the frame: points to the first value (until 3.10).
     pub pointer: Option<u32>,
     /// In the frame: the local variables, which the values follow (3.11+).
     pub locals: Option<u32>,
-    /// In the code object: an int, how many variables there are (3.11 and 3.12).
+    /// In the code object: an int, the number of variables (3.11 and 3.12).
     pub local_count: Option<u32>,
-    /// In the code object: points to the tuple of their names (3.13+).
+    /// In the code object: points to the tuple of variable names (3.13+).
     pub local_names: Option<u32>,
 }
 
-/// `PyCodeObject`. Pointers to objects, but for the ints `argcount`, `posonlyargcount`, `kwonlyargcount`, `flags` and
-/// `firstlineno`.
+/// `PyCodeObject`. The fields are pointers to objects, except the ints `argcount`, `posonlyargcount`,
+/// `kwonlyargcount`, `flags` and `firstlineno`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Code {
-    /// What the structure is long without bytecode in it.
+    /// Size of the structure without bytecode.
     pub size: u32,
     pub argcount: u32,
     pub posonlyargcount: Option<u32>,
@@ -181,7 +185,7 @@ pub struct Code {
     pub linetable: u32,
     /// A bytes object with the bytecode (until 3.10).
     pub bytecode: Option<u32>,
-    /// The bytecode itself starts here (3.11+).
+    /// Start of the bytecode itself (3.11+).
     pub code_adaptive: Option<u32>,
     /// Points to the array of thread-local copies of the bytecode (3.14+, free-threaded).
     pub tlbc: Option<u32>,
@@ -202,17 +206,17 @@ pub struct Object {
 pub struct Unicode {
     /// In code points.
     pub length: u32,
-    /// 32 bits of flags, of which the next three say where they are, counted from the lowest.
+    /// 32 bits of flags. The next three fields give bit positions in it, from the lowest.
     pub state: u32,
-    /// Three bits: the bytes of a code point, 1, 2 or 4.
+    /// Three bits: the bytes per code point, 1, 2 or 4.
     pub kind_shift: u8,
     /// One bit: the text follows the structure.
     pub compact_shift: u8,
     /// One bit: the text is ASCII.
     pub ascii_shift: u8,
-    /// Where the text of a compact ASCII string starts.
+    /// Start of the text of a compact ASCII string.
     pub ascii_data: u32,
-    /// Where the text of any other compact string starts.
+    /// Start of the text of any other compact string.
     pub compact_data: u32,
 }
 
@@ -231,7 +235,7 @@ struct Table {
     supplement: Vec<Supplement>,
 }
 
-/// What is generated of a version that describes itself; xtask compares the rest of it.
+/// The generated entry of a version that describes itself; xtask compares the rest.
 #[derive(Deserialize)]
 struct Supplement {
     fields: Supplemented,
@@ -244,7 +248,7 @@ struct Supplemented {
 
 #[derive(Deserialize)]
 struct Entry {
-    /// Read by xtask and by people, not here.
+    /// For xtask and human readers.
     #[expect(dead_code, reason = "its presence is what counts")]
     built_from: toml::Table,
     fields: Layout,
@@ -256,14 +260,15 @@ static TABLE: LazyLock<(Vec<Layout>, Gil)> = LazyLock::new(|| {
     (table.layout.into_iter().map(|entry| entry.fields).collect(), gil)
 });
 
-/// The GIL of the newest version that the table was generated from, 3.13: what `_Py_DebugOffsets` leaves out is taken from
-/// here for all versions that have one (Include/internal/pycore_gil.h did not change from 3.13 to 3.14).
+/// The GIL of 3.13, the newest version that the table was generated from. It supplies what `_Py_DebugOffsets`
+/// lacks, for every version with such a table
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_gil.h>, unchanged in 3.14).
 pub fn gil_of_newer() -> &'static Gil {
     &TABLE.1
 }
 
-/// The layout of a release from 3.6 to 3.12. Within such a minor version CPython keeps the structures named here as they are, but
-/// for `_PyRuntimeState`: what is in there is checked against the interpreter's code (find.rs).
+/// The layout of a release from 3.6 to 3.12. Within a minor version CPython keeps these structures unchanged,
+/// except `_PyRuntimeState`, whose fields are checked against the interpreter's code (find.rs).
 pub fn layout_for(version: &Version) -> Option<&'static Layout> {
     TABLE.0.iter().find(|layout| layout.version == [version.major, version.minor])
 }
@@ -298,7 +303,7 @@ mod tests {
             assert_eq!((layout.bytes.length, layout.bytes.data), (16, 32));
         }
         for gil in TABLE.0.iter().filter_map(|layout| layout.gil.as_ref()).chain([gil_of_newer()]) {
-            // The kernel side and debug_offsets.rs count on this order.
+            // The kernel side and debug_offsets.rs rely on this order.
             assert!(gil.holder < gil.locked && gil.locked < gil.condition, "{gil:?}");
             assert!(gil.condition + gil.condition_size <= gil.size && gil.enabled.is_none(), "{gil:?}");
         }

@@ -1,4 +1,4 @@
-//! The numbers of the instructions that Python functions begin and end with. They differ from version to version, so
+//! The numbers of the instructions that Python functions begin and end with. They differ between versions, so
 //! they come from `opcodes.toml`, which `cargo xtask opcodes` generates from real interpreters.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(super) struct Numbers {
     of: [u8; 2],
     #[expect(dead_code, reason = "says where the numbers are from")]
     built_from: String,
-    /// Numbers that no instruction has.
+    /// Numbers without an instruction.
     unassigned: Vec<u8>,
     numbers: HashMap<String, u8>,
 }
@@ -31,9 +31,9 @@ static TABLE: LazyLock<Vec<Numbers>> = LazyLock::new(|| {
     toml::from_str::<Table>(include_str!("opcodes.toml")).map_or_else(|_| Vec::new(), |table| table.version)
 });
 
-/// The numbers of a version; `None` where it is not known.
+/// The numbers of a version; `None` if they are not known.
 pub(super) fn of(version: Version) -> Option<&'static Numbers> {
-    // Until a version's first candidate for release they may change.
+    // They may change until a version's first release candidate.
     if matches!(version.level, Level::Alpha | Level::Beta) {
         return None;
     }
@@ -41,12 +41,13 @@ pub(super) fn of(version: Version) -> Option<&'static Numbers> {
 }
 
 impl Numbers {
-    /// `None` where the version has no such instruction.
+    /// `None` if the version has no such instruction.
     pub(super) fn number(&self, name: &str) -> Option<u8> {
         self.numbers.get(name).copied()
     }
 
-    /// Whether a table of handlers is this version's: numbers without an instruction, and no others, share a handler.
+    /// Whether a handler table belongs to this version: exactly the numbers without an instruction share a
+    /// handler.
     pub(super) fn fit(&self, handlers: &[u64; 256]) -> bool {
         let Some(none) = self.unassigned.first().map(|number| handlers[usize::from(*number)]) else { return false };
         (0..=u8::MAX).zip(handlers).all(|(number, handler)| (*handler == none) == self.unassigned.contains(&number))

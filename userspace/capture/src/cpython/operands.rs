@@ -1,39 +1,42 @@
-//! Which values on its stack an instruction works on: how high the stack is there follows from the instructions before it, as
-//! the compiler itself has it (`compute_stack_depth` in Python/compile.c, `mark_stacks` in Objects/frameobject.c).
+//! Which values on the stack an instruction uses. The height of the stack follows from the earlier
+//! instructions, as in the compiler itself (`compute_stack_depth` in
+//! <https://github.com/python/cpython/blob/v3.8.0/Python/compile.c>, `mark_stacks` in
+//! <https://github.com/python/cpython/blob/v3.10.0/Objects/frameobject.c>).
 //!
-//! The bytecode is a watched process's: it is bounded, and whatever is not understood leaves the places behind it unknown.
+//! The bytecode comes from a watched process: its size is bounded, and after anything not understood the
+//! places are unknown.
 
 use super::effects::{self, Effects, Jump};
 use super::offsets::{Layout, Position};
 use super::version::Version;
 use crate::memory::Memory;
 
-/// Longer bytecode is not looked at.
+/// Longer bytecode is not analyzed.
 const BYTECODE_MAX: usize = 1 << 16;
-/// More variables no function has that is worth looking at.
+/// Functions with more variables are not analyzed.
 const LOCALS_MAX: u64 = 1 << 12;
-/// Of an object that counts what it has: the count lies behind the header.
+/// Offset of the item count in a variable-sized object, after the header.
 const COUNT: u64 = 16;
-/// Higher stacks no program has that is worth looking at.
+/// Functions with a higher stack are not analyzed.
 const DEPTH_MAX: i64 = 1 << 12;
-/// A unit of bytecode.
+/// Size of a unit of bytecode.
 const UNIT: usize = 2;
-/// `NB_SUBSCR` in Include/opcode.h: what BINARY_OP does in the place of BINARY_SUBSCR, from 3.14 on.
+/// `NB_SUBSCR` in Include/opcode.h: BINARY_OP with this argument replaces BINARY_SUBSCR from 3.14 on.
 const SUBSCRIPT: u32 = 26;
 
-/// What an instruction takes from the stack, which it puts its result in the place of.
+/// The values that an instruction takes from the stack; its result replaces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operands {
     /// The instruction's name.
     pub instruction: &'static str,
-    /// How many values lie below the first of them.
+    /// Number of values below the first operand.
     pub below: u32,
     pub count: u32,
-    /// Of a call, how many of them say what is called: the first of these that is not null.
+    /// For a call, how many operands may be the callable: it is the first of these that is not null.
     pub called: Option<u32>,
 }
 
-/// The operands of the instruction at a byte of the bytecode, if it is one that calls or computes and all is known.
+/// The operands of the instruction at a byte offset, if it calls or computes and everything needed is known.
 pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> {
     let effects = effects::of(version)?;
     if bytecode.len() > BYTECODE_MAX || !offset.is_multiple_of(UNIT) {
@@ -49,19 +52,20 @@ pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> 
     Some(Operands { instruction: name, below, count, called })
 }
 
-/// Operands, and where they lie in a frame that is at their instruction.
+/// Operands, and where they are in a frame that is at their instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     pub operands: Operands,
-    /// In the frame: points to what `start` counts from; `None` where that is the frame.
+    /// Offset in the frame of a pointer that `start` is relative to; `None` if it is relative to the frame.
     pub pointer: Option<u32>,
-    /// Of the first operand, in bytes.
+    /// Offset of the first operand, in bytes.
     pub start: u32,
-    /// Names the instruction: its address or, until 3.10, that of the code object and the position in it as the frame has it.
+    /// Identifies the instruction: its address or, until 3.10, the code object's address combined with the
+    /// position as stored in the frame.
     pub instruction: u64,
 }
 
-/// The operands of the instruction at a byte of a code object's bytecode, in a process.
+/// The operands of the instruction at a byte offset of a code object's bytecode, in a process.
 pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Located> {
     if layout.free_threaded {
         return None; // objects have another header
@@ -96,7 +100,7 @@ pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64
     Some(Located { operands, pointer: layout.stack.pointer, start, instruction })
 }
 
-/// The variables that lie below a frame's values.
+/// Number of variables below a frame's values.
 fn variables(memory: &impl Memory, layout: &Layout, code: u64) -> Option<u64> {
     let count = match (layout.stack.local_count, layout.stack.local_names) {
         (Some(count), _) => memory.read_u32(code.checked_add(count.into())?).ok()?.into(),
@@ -109,12 +113,12 @@ fn variables(memory: &impl Memory, layout: &Layout, code: u64) -> Option<u64> {
     (count <= LOCALS_MAX).then_some(count)
 }
 
-/// How many values an instruction takes, and how many of these say what is called. The names of arguments, which lie on top of
-/// them, are the code's own and no operand.
+/// How many values an instruction takes, and how many of these may be the callable. The argument names on top
+/// of them belong to the code and are not operands.
 fn taken(name: &str, argument: u32) -> Option<(u32, Option<u32>)> {
     let call = |called: u32| Some((argument.checked_add(called)?, Some(called)));
     match name {
-        // What is called, and self or null.
+        // The callable, and self or null.
         "CALL" | "CALL_METHOD" | "CALL_KW" => call(2),
         "CALL_FUNCTION" | "CALL_FUNCTION_KW" => call(1),
         "BINARY_SLICE" => Some((3, None)),
@@ -129,7 +133,7 @@ fn number_of(bytecode: &[u8], unit: usize) -> Option<u8> {
     bytecode.get(unit * UNIT).copied()
 }
 
-/// An instruction's argument with what instructions before it add to it.
+/// An instruction's argument, including its EXTENDED_ARG prefixes.
 fn argument(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -> u32 {
     let mut argument = u32::from(bytecode.get(unit * UNIT + 1).copied().unwrap_or(0));
     for (before, shift) in (0..unit).rev().zip([8, 16, 24]) {
@@ -145,7 +149,7 @@ fn argument(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -
     argument
 }
 
-/// Whether a unit belongs to an instruction before it. Caches have any content.
+/// Whether a unit belongs to an instruction before it. Caches can have any content.
 fn is_cache(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -> bool {
     if version.minor < 11 {
         return false;
@@ -158,7 +162,7 @@ fn is_cache(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -
     at != unit
 }
 
-/// The height of the stack before each unit; `None` where nothing leads there, or what does is not known.
+/// The height of the stack before each unit; `None` if it is not reachable or not known.
 fn depths(version: Version, effects: &Effects, bytecode: &[u8]) -> Vec<Option<i64>> {
     let units = bytecode.len() / UNIT;
     let mut depths = vec![None; units];
@@ -190,7 +194,7 @@ fn depths(version: Version, effects: &Effects, bytecode: &[u8]) -> Vec<Option<i6
 }
 
 fn target(version: Version, jump: Jump, next: usize, argument: u32) -> Option<usize> {
-    // Until 3.9 in bytes.
+    // In bytes until 3.9.
     let distance = if version.minor < 10 { argument as usize / UNIT } else { argument as usize };
     match jump {
         Jump::Forward => next.checked_add(distance),
@@ -203,7 +207,7 @@ fn target(version: Version, jump: Jump, next: usize, argument: u32) -> Option<us
 mod tests {
     use super::*;
 
-    /// `for i in x: y = f(i, g[i])`, as CPython 3.8's compiler has it.
+    /// `for i in x: y = f(i, g[i])`, as compiled by CPython 3.8.
     #[test]
     fn the_stack_is_followed_through_a_loop() {
         let code = [

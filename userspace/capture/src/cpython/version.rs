@@ -1,4 +1,5 @@
-//! The version of an interpreter, as `PY_VERSION_HEX` and `PY_VERSION` give it (CPython, Include/patchlevel.h).
+//! An interpreter's version, as in `PY_VERSION_HEX` and `PY_VERSION`
+//! (<https://github.com/python/cpython/blob/v3.13.0/Include/patchlevel.h>).
 
 use std::fmt;
 
@@ -26,7 +27,8 @@ impl Version {
         Self { major, minor, micro, level: Level::Final, serial: 0 }
     }
 
-    /// From `PY_VERSION_HEX`, if it is one: a byte each for major, minor and micro, half a byte each for level and serial.
+    /// From `PY_VERSION_HEX`, if it is valid: one byte each for major, minor and micro, half a byte each for
+    /// level and serial.
     pub fn from_hex(hex: u64) -> Option<Self> {
         let [major, minor, micro, rest] = u32::try_from(hex).ok()?.to_be_bytes();
         let level = match rest >> 4 {
@@ -39,7 +41,8 @@ impl Version {
         (2..=4).contains(&major).then_some(Self { major, minor, micro, level, serial: rest & 0xf })
     }
 
-    /// From `PY_VERSION`: `3.8.18`, `3.14.0rc2`; the `+` of a build between two releases is dropped.
+    /// From `PY_VERSION`, such as `3.8.18` or `3.14.0rc2`; the `+` of a build between two releases is
+    /// dropped.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = text.strip_suffix(b"+").unwrap_or(text);
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= 16)?;

@@ -1,4 +1,4 @@
-//! What BPF programs, maps and helpers the kernel takes.
+//! Which BPF programs, maps and helpers the kernel supports.
 
 use std::io;
 
@@ -125,7 +125,7 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
     for (name, point) in [("thread switches", "sched_switch"), ("thread wake-ups", "sched_waking")] {
         area.tried(name, &[Family::OffCpu, Family::Gil], typed(point), &works(point), todo);
     }
-    // Only where the tracepoints of single calls are not to be had.
+    // Needed only if the tracepoints of single calls are unavailable.
     area.preferred("typed tracepoints", &[Family::Arena, Family::Shm], typed("sys_enter"), &works("sys_enter"), todo);
 }
 

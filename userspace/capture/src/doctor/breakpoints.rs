@@ -1,4 +1,4 @@
-//! Hardware breakpoints, tried on a word that nobody writes.
+//! Hardware breakpoints, tried on a word that is never written.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,7 +36,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     area.tried("program on a breakpoint", FAMILIES, attached, "a program was attached to one", todo);
 }
 
-/// A watch on writes to eight bytes, by this thread.
+/// A breakpoint on writes to eight bytes, by this thread.
 fn open() -> io::Result<OwnedFd> {
     const WRITES: u32 = 2;
     const LENGTH: u64 = 8;

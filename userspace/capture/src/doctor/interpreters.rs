@@ -1,4 +1,4 @@
-//! Running Python programs, found the way a recording finds them, and those among them that pyobs cannot read.
+//! Running Python programs, found as a recording finds them, and those that pyobs cannot read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use super::{ALL, Area, Check, Status};
 use crate::files::Files;
 use crate::process_maps::Mappings;
 
-/// Kinds of interpreters that are listed.
+/// Kinds of interpreters that are listed; more are summed up.
 const LISTED: usize = 10;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
@@ -41,7 +41,7 @@ struct Running {
     /// Numbers of processes, by interpreter.
     found: BTreeMap<String, usize>,
     refused: BTreeMap<String, usize>,
-    /// Processes that this user may not look at.
+    /// Processes that this user may not inspect.
     unseen: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel is and how it was built.
+//! The kernel's version and build options.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("kernel", checks);
     let release = release();
-    // The first with bpf_task_pt_regs, which a sample that hits the kernel needs.
+    // The first version with bpf_task_pt_regs, which a sample that hits the kernel needs.
     if version() >= (5, 15) {
         area.works("version", ALL, format!("{release}, and 5.15 is needed"));
     } else {

@@ -1,4 +1,4 @@
-//! What of other processes can be read.
+//! Which memory of other processes can be read.
 
 use std::fs;
 use std::io;
@@ -30,7 +30,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     area.preferred("mapped files of others", ALL, mapped, &format!("one of process {other} was opened"), todo);
 }
 
-/// The first of `pids` that lets itself be tried; else the refusal of the first of them.
+/// The first of `pids` for which the attempt succeeds; else the error of the first.
 fn first_success<T>(pids: &[u32], attempt: impl Fn(u32) -> io::Result<T>) -> (io::Result<T>, u32) {
     let mut refused = None;
     for pid in pids {
@@ -58,15 +58,15 @@ fn hidden(area: &mut Area<'_>) {
     }
 }
 
-/// The value of the option on the last mount over /proc, when it hides something.
+/// The value of hidepid on the last mount over /proc, if it hides something.
 fn hidepid(mountinfo: &str) -> Option<&str> {
     let line = mountinfo.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"))?;
     let value = line.split([' ', ',']).find_map(|option| option.strip_prefix("hidepid="))?;
     (!matches!(value, "0" | "off")).then_some(value)
 }
 
-/// Processes to try on, never this one: another user's first, and the first process of all last, which many machines
-/// guard more than the others.
+/// Processes to try, never this one: those of other users first, and pid 1 last, because many machines
+/// protect it more than others.
 fn strangers() -> Vec<u32> {
     const ENOUGH: usize = 8;
     const INIT: u32 = 1;
@@ -84,7 +84,7 @@ fn strangers() -> Vec<u32> {
     found.into_iter().take(ENOUGH).map(|(.., pid)| pid).collect()
 }
 
-/// Kernel threads have an empty command line, and so have processes that are about to end.
+/// Kernel threads have an empty command line, and so do processes that are about to exit.
 fn is_kernel_thread(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |line| line.is_empty())
 }
@@ -116,7 +116,7 @@ fn memory(area: &mut Area<'_>, others: &[u32]) {
     }
 }
 
-/// The first readable mapping of a file, as addresses.
+/// The addresses of the first readable file mapping.
 fn first_mapping(pid: u32) -> io::Result<(u64, u64)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     parse_first_mapping(&maps).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it maps no file"))

@@ -1,7 +1,7 @@
-//! What works on this machine, and why not: every capability that any probe family needs, asked of the kernel.
+//! What works on this machine, and why not: asks the kernel for every capability that a probe family needs.
 //!
-//! A check is a real try wherever one is cheap: a map is created, a program loaded, an event opened and a breakpoint
-//! armed, each for microseconds, and closed again. What is open when the process dies, the kernel closes.
+//! A check is a real attempt wherever one is cheap: it creates a map, loads a program, opens an event or sets
+//! a breakpoint, each for microseconds. If the process dies meanwhile, the kernel closes them.
 
 mod bpf;
 mod breakpoints;
@@ -27,17 +27,17 @@ pub use programs::Program;
 /// Names of probe families.
 type Families = &'static [Family];
 
-/// One capability, tried.
+/// One capability that was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub area: &'static str,
     pub name: &'static str,
-    /// The probe families that need it; empty when nothing does.
+    /// The probe families that need it; empty if none does.
     pub families: Families,
     pub status: Status,
-    /// What was tried and what came of it.
+    /// What was tried, and the result.
     pub why: String,
-    /// The next step, where there is one.
+    /// The next step, if there is one.
     pub todo: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct Check {
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     Works,
-    /// pyobs works, with less or by another way.
+    /// pyobs works, with less data or in another way.
     Degraded,
     Missing,
 }
@@ -70,10 +70,10 @@ pub struct Examination {
     pub programs: Vec<Program>,
 }
 
-/// Examines the machine with the rights that the process has. Takes some tenths of a second, mostly the verifier's.
+/// Examines the machine with the process's privileges. Takes some tenths of a second, mostly in the verifier.
 ///
-/// Without the rights that pyobs needs, only the kernel, the rights and running interpreters are examined: every
-/// other answer would be a refusal that says nothing about the machine.
+/// Without the privileges that pyobs needs, only the kernel, the privileges and running interpreters are
+/// examined, because every other answer would be a refusal that says nothing about the machine.
 pub fn examine() -> Examination {
     let mut checks = Vec::new();
     kernel::examine(&mut checks);
@@ -93,7 +93,7 @@ pub fn examine() -> Examination {
     Examination { checks, programs }
 }
 
-/// Whether everything that `families` cannot do without is there.
+/// Whether everything that `families` need is available.
 pub fn suffices(checks: &[Check], families: &[Family]) -> bool {
     let concerns = |check: &Check| check.families.iter().any(|family| families.contains(family));
     !checks.iter().any(|check| check.status == Status::Missing && concerns(check))
@@ -125,12 +125,12 @@ impl<'a> Area<'a> {
         self.add(name, families, status, why.into(), Some(todo.into()));
     }
 
-    /// A try that either works or leaves the families without.
+    /// A capability without which the families do not work.
     fn tried<T>(&mut self, name: &'static str, families: Families, result: io::Result<T>, works: &str, todo: &str) {
         self.works_or(Status::Missing, name, families, result.err(), works, todo);
     }
 
-    /// A try whose failure costs something but stops nothing.
+    /// A capability without which the families work less well.
     fn preferred<T>(&mut self, name: &'static str, families: Families, result: io::Result<T>, works: &str, todo: &str) {
         self.works_or(Status::Degraded, name, families, result.err(), works, todo);
     }
@@ -159,7 +159,7 @@ fn refusal(error: &io::Error) -> String {
     format!("the kernel refused: {}", plain(error))
 }
 
-/// The system's words, without the number that the standard library adds.
+/// The system's error text, without the number that the standard library appends.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -87,12 +87,12 @@ fn precise(area: &mut Area<'_>, cpu: i32) {
     }
 }
 
-/// A user without rights learns nothing about the hardware.
+/// To a user without privileges, an error says nothing about the hardware.
 fn absence(what: &str, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied { refusal(error) } else { format!("{what} ({})", plain(error)) }
 }
 
-/// The kernel's word of every new mapping, name, fork and end of a process.
+/// The kernel's notices of every new mapping, name, fork and exit of a process.
 fn notices(area: &mut Area<'_>, cpu: i32) {
     let mut attributes = sys::event(sys::EVENT_SOFTWARE, sys::SOFTWARE_DUMMY);
     attributes.set_mmap(1);
@@ -163,7 +163,7 @@ fn kernel_symbols(area: &mut Area<'_>) {
     }
 }
 
-/// Some first symbols (per-CPU ones) are at zero even for root.
+/// Checks several, because the first symbols (per-CPU ones) can be zero even for root.
 fn symbols_visible() -> io::Result<bool> {
     const ENOUGH: usize = 4096;
     for line in BufReader::new(fs::File::open("/proc/kallsyms")?).lines().take(ENOUGH) {

@@ -10,20 +10,20 @@ use crate::kernel::features::Features;
 use crate::kernel::object::{Object, ObjectError, Verified};
 use crate::registry;
 
-/// What the verifier made of one program.
+/// The verifier's verdict on one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     pub name: &'static str,
     pub families: Families,
-    /// Its families do without it, with less or in another way.
+    /// Whether its families also work without it, with less data or in another way.
     pub optional: bool,
     pub loads: bool,
-    /// Instructions that the verifier processed, of at most a million; `None` if it refused, or the kernel does not tell (before
-    /// 5.16).
+    /// Number of instructions processed, of at most a million; `None` if the program was refused, or the
+    /// kernel does not report it (before 5.16).
     pub instructions: Option<u32>,
     /// Why it was refused.
     pub why: Option<String>,
-    /// All that the verifier said of a program that it refused.
+    /// The verifier's log for a refused program.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub log: String,
 }
@@ -39,7 +39,7 @@ impl From<Verified> for Program {
     }
 }
 
-/// Loads every program and unloads it; adds a check for each family.
+/// Loads and unloads every program; adds a check for each family.
 pub(super) fn examine(checks: &mut Vec<Check>) -> Vec<Program> {
     let mut area = Area::new("programs", checks);
     let begun = Instant::now();
@@ -75,7 +75,7 @@ fn lacks(area: &mut Area<'_>, name: &'static str, family: Families, status: Stat
     area.lacks(name, family, status, why, todo);
 }
 
-/// Splits an error into what is wrong and the next step.
+/// Splits an error into the problem and the next step.
 fn split(sentence: &str) -> (String, String) {
     let (why, todo) = sentence.rsplit_once("; ").unwrap_or((sentence, "run a newer kernel"));
     (why.to_owned(), todo.to_owned())

@@ -7,7 +7,7 @@ use super::{ALL, Area, Check, Status};
 use crate::kernel::release;
 use crate::rights::{self, Lacking, Namespace};
 
-/// Whether a refusal can have another cause than that the user lacks rights.
+/// Whether a refusal can have other causes than the user's lack of privileges.
 pub(super) fn is_privileged() -> bool {
     rights::lacking_needed().is_empty() && Namespace::User.may_be_first()
 }
@@ -65,7 +65,7 @@ fn namespace(area: &mut Area<'_>, name: &'static str, kind: Namespace, why: &str
     }
 }
 
-/// Since 5.11 BPF memory is charged to the control group, and the limit means nothing.
+/// Since 5.11 BPF memory is charged to the control group, and this limit does not apply.
 fn locked_memory(area: &mut Area<'_>) {
     let limit = getrlimit(Resource::Memlock).current;
     let size = limit.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes / 1024));

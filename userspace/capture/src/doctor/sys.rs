@@ -66,7 +66,7 @@ struct IteratorCreate {
     flags: u32,
 }
 
-// SAFETY: 8-byte fields sit at multiples of 8 (8, 16, 32, 80, 96); the addresses are statics or null.
+// SAFETY: 8-byte fields are at multiples of 8 (8, 16, 32, 80, 96); the addresses are statics or null.
 unsafe impl Attributes for ProgramLoad {}
 // SAFETY: the name is null or a C string that `attach_raw` borrows for longer than the call.
 unsafe impl Attributes for RawTracepoint {}
@@ -86,7 +86,7 @@ pub fn create_map(kind: u32, flags: u32) -> io::Result<OwnedFd> {
     })
 }
 
-/// Where a tracing program is to be attached: (attach type, BTF id).
+/// Where to attach a tracing program: (attach type, BTF id).
 pub(super) type Target = (u32, u32);
 
 /// Loads a program of two instructions that returns 0.
@@ -117,20 +117,20 @@ pub(super) fn load_program(kind: u32, target: Option<Target>) -> io::Result<Owne
         line_info_count: 0,
         attach_btf_id,
     };
-    // The verifier gives EAGAIN when a signal comes.
+    // The verifier returns EAGAIN when a signal arrives.
     (0..4)
         .map(|_| bpf::open(BPF_PROG_LOAD, &load))
         .find(|result| !matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock))
         .unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EAGAIN)))
 }
 
-/// Attaches to a raw tracepoint by name, or, without a name, to what the program was loaded for.
+/// Attaches to a raw tracepoint by name or, without a name, to what the program was loaded for.
 pub(super) fn attach_raw(name: Option<&CStr>, program: &OwnedFd) -> io::Result<OwnedFd> {
     let name = name.map_or(0, |name| name.as_ptr().addr() as u64);
     bpf::open(BPF_RAW_TRACEPOINT_OPEN, &RawTracepoint { name, program: bpf::number(program.as_fd()), zero: 0 })
 }
 
-/// A link of an iterator program, and an instance of it that could be read.
+/// An iterator program's link, and an instance of it that could be read.
 pub(super) fn create_iterator(program: &OwnedFd) -> io::Result<(OwnedFd, OwnedFd)> {
     let link = bpf::create_link(&LinkCreate {
         program: bpf::number(program.as_fd()),
@@ -169,12 +169,13 @@ pub(super) const SOFTWARE_DUMMY: u64 = 9;
 
 /// `pid` 0 is the calling thread and -1 all; `cpu` -1 is any.
 ///
-/// An address in `config1` must be that of a `'static` C string: the kernel copies it during the call, and reads
-/// nothing else through the attributes.
+/// An address in `config1` must be that of a `'static` C string: the kernel copies it during the call, and
+/// reads nothing else through the attributes.
 pub fn open_event(attributes: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     const NO_GROUP: c_long = -1;
     const CLOSE_ON_EXEC: c_long = 8;
-    // SAFETY: the attributes are initialised and say their own size, and the kernel reads them only during the call.
+    // SAFETY: the attributes are initialized and give their own size, and the kernel reads them only during
+    // the call.
     let got = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,

@@ -1,4 +1,4 @@
-//! The kernel's own points of observation, and the older ways to put more of them anywhere.
+//! The kernel's tracepoints, and the older ways to add probes anywhere.
 
 use std::ffi::CStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Probes on functions of user space, tried on a function of pyobs itself that nobody calls.
+//! Probes on user-space functions, tried on a function of pyobs itself that is never called otherwise.
 
 use std::fs;
 use std::io;
@@ -36,18 +36,18 @@ fn open(at_return: bool) -> io::Result<()> {
     attributes.__bindgen_anon_3.config1 = c"/proc/self/exe".as_ptr().addr() as u64;
     attributes.__bindgen_anon_4.config2 = offset;
     sys::open_event(&attributes, 0, -1)?;
-    // Keeps the function in the program, out of the probe's time.
+    // Keeps the function in the program, outside the time that the probe exists.
     if target() == 0 { Err(io::Error::other("unreachable")) } else { Ok(()) }
 }
 
-/// `config:0` in the kernel's description of the event says which bit asks for the return.
+/// `config:0` in the kernel's description of the event gives the bit for return probes.
 fn return_bit() -> io::Result<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/format/retprobe")?;
     let bit = text.trim().strip_prefix("config:").and_then(|bit| bit.parse().ok()).filter(|bit| *bit < 64);
     bit.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel's uprobes have no return"))
 }
 
-/// Where in its file the code at `address` is.
+/// The offset of the code at `address` in its file.
 fn file_offset(maps: &str, address: u64) -> Option<u64> {
     maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,8 +1,9 @@
 //! The family `arena`: which memory is an arena of CPython's, and how full it is.
 //!
-//! The kernel side tells of memory that has an arena's size. It is one when the call came out of the interpreter's own
-//! function for that; where the stack does not show that, when it has pools in it a moment later. Where mimalloc is in its place,
-//! its segments are looked for, for nothing tells of them.
+//! The BPF programs report every mapping of an arena's size. It is an arena if the call came from the
+//! interpreter's own allocation function. Where the stack does not show that, it is an arena if it contains
+//! pools a moment later. Interpreters that use mimalloc instead are searched for its segments, because no
+//! system call announces them.
 
 mod allocator;
 mod collector;
@@ -32,7 +33,7 @@ use crate::memory::is_gone;
 use crate::processes::Running;
 use crate::record::Stack;
 
-/// Only libraries that are named need probes, and the map.
+/// Probes and their map are needed only if the user names libraries.
 pub const SPEC: FamilySpec = FamilySpec {
     is_on_by_default: true,
     stacks: &[record::ARENA_BIRTH, record::ARENA_STACK],
@@ -45,28 +46,30 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Arena, "memory that CPython's allocators hold")
 };
 
-/// Arenas that are followed at a time: 64 GiB of them.
+/// Arenas tracked at a time (64 GiB); further ones are not followed.
 const ARENAS_MAX: usize = 65_536;
-/// How often those are looked at that nobody has seen yet, and how many: each takes some 20 µs, once.
+/// How often arenas without a known state are inspected, and how many at a time. Each takes about 20 µs,
+/// once.
 const INSPECT_EVERY: Duration = Duration::from_secs(1);
 const NEW_CHECKS: usize = 1024;
-/// Arenas checked per turn. Turns may use this share of a CPU plus what was saved, so that a process that lives only a few
-/// seconds is still checked every second.
+/// Arenas inspected per turn. Turns may use this share of a CPU plus saved time, so that a process that lives
+/// only a few seconds is still checked every second.
 const CHECKS: usize = 256;
 const INSPECT_SHARE: f64 = 0.0005;
 const INSPECT_SAVED_MAX: Duration = Duration::from_millis(20);
-/// Memory of an arena's size that has no pools in it after so many looks, and this time, is none.
+/// Memory of an arena's size that has no pools after this many looks and this time is not an arena.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a stack is for: where an arena was made, or where it was closed while objects in it were alive.
+/// What a stack was taken for: where an arena was created, or where it was closed while objects in it were
+/// alive.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
     Birth { id: ArenaId, at: Nanos },
     Escape { id: ArenaId, at: Nanos },
 }
 
-/// Gives each arena a number of its own, CPython's and those of libraries alike.
+/// Allocates arena numbers, shared by CPython's arenas and those of libraries.
 #[derive(Clone, Debug, Default)]
 pub struct Ids(Arc<AtomicU32>);
 
@@ -82,7 +85,7 @@ struct Live {
     filled: Option<Filled>,
 }
 
-/// Memory of an arena's size, of which it is not known yet whether it is one.
+/// Memory of an arena's size that may turn out not to be an arena.
 struct Doubt {
     since: Instant,
     tries: u32,
@@ -107,12 +110,12 @@ pub struct Arenas {
     inspected: Instant,
     inspect_after: Duration,
     inspect_time: cost::Bucket,
-    /// The last that was looked at.
+    /// The last key inspected; the next turn continues after it.
     inspected_last: (u32, u64),
 }
 
 impl Arenas {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
         self.latest = Nanos(0);
@@ -135,13 +138,14 @@ impl Arenas {
         }
     }
 
-    /// Two CPUs' records may be out of step by a little; what is told is not.
+    /// Event time of a record. Records of different CPUs can be slightly out of order; event times must not
+    /// go back.
     fn at(&mut self, header: &Header) -> Nanos {
         self.latest = self.latest.max(Nanos(header.time).saturating_sub(self.start));
         self.latest
     }
 
-    /// A process got memory of an arena's size. Returns the arena, whose birth's stack this is.
+    /// Handles memory of an arena's size that a process obtained. Returns the arena created by this stack.
     pub fn born(
         &mut self,
         stack: &Stack,
@@ -163,7 +167,7 @@ impl Arenas {
         if !is_sure && allocator.is_some() && stack.sample.native == native::COMPLETE {
             return None;
         }
-        // What was found there before is the same arena, or one whose end was not seen.
+        // An arena found here earlier is the same one, or one whose end was not seen.
         let found = self.overlapping(pid, address, bytes);
         let found = found.and_then(|key| self.live.remove(&key)).map(|live| live.id);
         let id = self.begin(
@@ -206,7 +210,7 @@ impl Arenas {
         (key.1.saturating_add(live.bytes) > address).then_some(*key)
     }
 
-    /// A process gives memory back.
+    /// Handles memory that a process returned to the kernel.
     pub fn freed(&mut self, freed: &Freed, events: &mut Vec<Event>) {
         let (at, pid) = (self.at(&freed.header), freed.header.pid);
         let Some(key) = self.overlapping(pid, freed.address, freed.bytes) else { return };
@@ -216,7 +220,7 @@ impl Arenas {
         }
     }
 
-    /// The child has a copy of each.
+    /// Copies the parent's arenas to the child.
     pub fn forked(&mut self, parent: u32, child: u32, id: ProcessRef, at: Nanos, events: &mut Vec<Event>) {
         self.latest = self.latest.max(at);
         let Some(allocator) = self.owners.get(&parent).map(|owner| owner.allocator) else { return };
@@ -231,7 +235,8 @@ impl Arenas {
         }
     }
 
-    /// A process has ended, or is another program now. Its end tells the same of its arenas.
+    /// Forgets a process that has ended or runs another program now. No event per arena: the end of the
+    /// process implies theirs.
     pub fn ended(&mut self, pid: u32, events: &mut Vec<Event>) {
         let was_python = self.owners.remove(&pid).is_some();
         let ids: Vec<(u64, ArenaId)> = self.of(pid).map(|(address, live)| (address, live.id)).collect();
@@ -244,7 +249,8 @@ impl Arenas {
         }
     }
 
-    /// To be called now and then: takes in what processes that are new to us have, and looks how full some arenas are.
+    /// Call regularly: takes in the arenas of processes not seen before, and inspects how full some arenas
+    /// are.
     pub fn tick<'a>(&mut self, now: Nanos, running: impl Iterator<Item = Running<'a>>, events: &mut Vec<Event>) {
         for process in running {
             if self.owners.get(&process.pid).is_none_or(|owner| owner.id != process.id) {
@@ -273,7 +279,7 @@ impl Arenas {
         }
     }
 
-    /// A last look at all of them.
+    /// Inspects all arenas a last time.
     pub fn finish(&mut self, now: Nanos, events: &mut Vec<Event>) {
         self.find_segments(now, events);
         let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
@@ -303,7 +309,7 @@ impl Arenas {
         self.inspect(self.latest, &all, events);
     }
 
-    /// mimalloc takes and gives back segments without a system call.
+    /// mimalloc takes and returns segments without a system call, so they have to be searched for.
     fn find_segments(&mut self, now: Nanos, events: &mut Vec<Event>) {
         self.latest = self.latest.max(now);
         let owners = self.owners.iter().filter(|(_, owner)| owner.allocator.shape().is_none());
@@ -340,7 +346,7 @@ impl Arenas {
                     }
                 }
                 Err(error) if is_gone(&error) => {}
-                // Given up since it was found, which the next search tells.
+                // The segment was released since it was found; the next search reports that.
                 Ok(None) if allocator.shape().is_none() => {}
                 Ok(None) | Err(_) => match self.doubts.get_mut(key) {
                     Some(doubt) => {
@@ -349,7 +355,8 @@ impl Arenas {
                             self.mistaken(*key, events);
                         }
                     }
-                    // A process that is ending has no memory any more, or it runs on and was caught in the middle.
+                    // Either the process is ending and its memory is gone, or it changed the arena during the
+                    // read.
                     None => events.push(Event::Loss { at: now, reason: Reason::ArenaUnreadable, count: 1 }),
                 },
             }
@@ -384,14 +391,14 @@ mod tests {
         let (version, mut events) = (Version::new(3, 14, 0), Vec::new());
         assert_eq!(Allocator::of(version, false), Allocator::Pymalloc(pools::Shape::of(version)));
         let mut arenas = Arenas::new(Nanos(0), Ids::default());
-        // Of a size that memory of mimalloc's may have too.
+        // Also a possible size of mimalloc's memory.
         begun(&mut arenas, (7, 0x7f00_0000_0000), &mut events);
         begun(&mut arenas, (8, 0x7f00_0000_0000), &mut events);
         events.clear();
         arenas.take_in(Nanos(2), (7, ProcessRef(0)), Allocator::of(version, true), &mut events);
         let [Event::Arena { change: ArenaChange::Mistaken, .. }] = events[..] else { panic!("{events:?}") };
         assert_eq!((arenas.of(7).count(), arenas.of(8).count()), (0, 1));
-        // What it forks is of the same kind.
+        // A forked child uses the same allocator.
         arenas.forked(7, 9, ProcessRef(1), Nanos(3), &mut events);
         assert_eq!(arenas.owners.get(&9).map(|owner| owner.allocator), Some(Allocator::of(version, true)));
     }

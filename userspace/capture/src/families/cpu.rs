@@ -1,4 +1,4 @@
-//! The family `cpu`: samples of the CPUs.
+//! The family `cpu`: periodic samples of what each CPU runs.
 
 use pyobs_abi::record;
 use pyobs_model::{Event, Family, Nanos, Outcome, ProcessRef, Sample, StackId, Tid};
@@ -14,14 +14,14 @@ pub const SPEC: FamilySpec = FamilySpec {
     is_on_by_default: true,
     stacks: &[record::CPU_SAMPLE],
     programs: &[ProgramSpec::new(SAMPLER, &[Family::Cpu])],
-    // What a sample accesses belongs to the sample.
+    // `redundancy` decodes the memory access at each sample, so it needs the samples even when `cpu` is off.
     serves: &[Family::Redundancy],
     start,
     ..FamilySpec::new(Family::Cpu, "where code spends CPU time")
 };
 
 struct Cpu {
-    /// Whether samples become events, or are only there for another family.
+    /// False if samples are taken only on behalf of another family.
     is_on: bool,
     /// Samples whose stacks are being named.
     waiting: Waiting<Sample>,
@@ -39,7 +39,7 @@ impl Collector for Cpu {
     fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
         let (header, weight) = (&stack.sample.header, Nanos(stack.sample.weight));
         let (at, tid) = (context.at(header.time), Tid(header.tid));
-        // Both are known when the stack is named.
+        // Placeholders: both are filled in once the stack is named.
         let (stack, outcome) = (StackId(0), Outcome::Complete);
         Some(self.waiting.add(Sample { at, process, tid, cpu: header.cpu, stack, weight, outcome }))
     }

@@ -1,8 +1,9 @@
 //! The family `eval`: calls of Python functions, counted and timed in the kernel.
 //!
-//! Probes sit in the interpreter's code where functions begin and end (`cpython/entries.rs`). The kernel side counts by
-//! code object; here the code objects get names, functions that nobody asked for are told off, and once a second what
-//! has been counted since becomes events. [`windows`] says when probes are there at all.
+//! Probes sit in the interpreter's code where functions begin and end (`cpython/entries.rs`). The BPF
+//! programs count per code object. User space names the code objects, tells the programs to ignore functions
+//! the user did not choose, and once a second turns the new counts into events. [`windows`] decides when
+//! probes are attached.
 
 pub mod chosen;
 mod collector;
@@ -43,34 +44,35 @@ pub const SPEC: FamilySpec = FamilySpec {
 
 const UNREADABLE: &str = "<unreadable>";
 const DRAIN_PERIOD: Nanos = Nanos(1_000_000_000);
-/// Functions, of those nobody asked for, that the kernel side remembers so; then it is to ask again.
+/// Entries for ignored functions in the kernel's map. Beyond this all are removed, and functions still being
+/// called are named and matched again.
 const IGNORED_MAX: usize = 8192;
-/// When it is said that a function that was asked for has not been called.
+/// How long to wait before warning that a chosen function has not been called.
 const PATIENCE: Nanos = Nanos(5_000_000_000);
-/// What a program costs besides its trap, in nanoseconds, before the kernel has counted.
+/// Assumed run time of a program, in nanoseconds, until the kernel's statistics have a measured one. The trap
+/// is extra.
 const PROGRAM_COST: u32 = 700;
-/// While a window is open it is looked at this often, at the least and the most.
+/// Bounds, in nanoseconds, on how often an open window is checked.
 const CHECK_EVERY: std::ops::RangeInclusive<u64> = 5_000_000..=50_000_000;
 
-/// What the user asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only these functions; all when there is none.
+    /// Only these functions; empty for all.
     pub functions: Vec<Chosen>,
-    /// The share of one core that calls may cost, in percent, if there is a bound.
+    /// The share of one core that calls may cost, in percent; `None` for no limit.
     pub budget: Option<f64>,
-    /// Probes are put on the interpreters' files, for every process, instead of on each process.
+    /// Attach to the interpreters' files, hence to every process, instead of to each process.
     pub everybody: bool,
 }
 
-/// The maps of the kernel side.
+/// The maps that the BPF programs fill.
 pub struct Maps {
     pub calls: KernelMap<MapData, Function, eval::Calls>,
     pub new: Queue<MapData, Function>,
     pub state: Array<MapData, u64>,
 }
 
-/// What is known of a function that the kernel side counts.
+/// A function that the BPF programs count.
 struct Known {
     frame: FrameId,
     process: ProcessRef,
@@ -82,7 +84,7 @@ pub struct Eval {
     maps: Maps,
     windows: Windows,
     chosen: Vec<Chosen>,
-    /// Those of `chosen` that no call has been seen of; asked once.
+    /// The `chosen` functions not yet seen in a call; `None` once the user has been warned.
     missing: Option<Vec<Chosen>>,
     known: HashMap<Function, Known>,
     ignored: Vec<Function>,
@@ -90,15 +92,15 @@ pub struct Eval {
     start: Nanos,
     drained: Nanos,
     losses: [u64; state::COUNT as usize],
-    /// What a run of a program has cost so far, in nanoseconds.
+    /// Average cost of one program run, in nanoseconds.
     program_cost: u32,
-    /// What hits have cost in windows that are closed.
+    /// What hits cost in windows that are closed.
     spent: u64,
-    /// What of the open window's limit was left when it was looked at last.
+    /// What was left of the open window's limit at the last check.
     left: u64,
 }
 
-/// What the kernel side's counters of losses mean.
+/// The reason behind each of the kernel's loss counters.
 const LOSSES: [(u32, Reason); 5] = [
     (state::THREAD_UNREADABLE, Reason::ThreadStateUnreadable),
     (state::FRAME_UNREADABLE, Reason::FrameUnreadable),
@@ -107,7 +109,7 @@ const LOSSES: [(u32, Reason); 5] = [
     (state::RETURN_UNSEEN, Reason::CallUnseen),
 ];
 
-/// Where what happens is told.
+/// Where results go.
 pub struct Out<'a> {
     pub interner: &'a mut Interner,
     pub events: &'a mut Vec<Event>,
@@ -116,7 +118,7 @@ pub struct Out<'a> {
 }
 
 impl Eval {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
         self.drained = Nanos(0);
@@ -142,25 +144,25 @@ impl Eval {
         })
     }
 
-    /// How soon [`Eval::tick`] wants to be called.
+    /// When [`Eval::tick`] has to run next.
     fn next_check(&self) -> Option<Duration> {
         let open = self.windows.is_bound() && self.windows.phase() == Phase::Open;
         open.then(|| Duration::from_nanos(self.left.clamp(*CHECK_EVERY.start(), *CHECK_EVERY.end())))
     }
 
-    /// Calls may cost so much of a core, in percent, where they are bound.
+    /// Sets the share of a core that calls may cost, in percent; no effect without a budget.
     fn allow_share(&mut self, percent: f64) {
         self.windows.allow(percent);
     }
 
-    /// What the kernel side's programs cost on the average, by the kernel's statistics.
+    /// Sets the average cost of a program run, from the kernel's statistics.
     pub fn set_program_cost(&mut self, run_time: Duration, runs: u64) {
         if let Some(cost) = run_time.as_nanos().checked_div(runs.into()) {
             self.program_cost = u32::try_from(cost).unwrap_or(PROGRAM_COST);
         }
     }
 
-    /// Takes notice of processes that came and went, puts probes and takes them away, names what was called.
+    /// Follows processes that started or ended, attaches and detaches probes, and names the functions called.
     pub fn tick<'a>(&mut self, running: impl Iterator<Item = Running<'a>> + Clone, out: &mut Out<'_>) {
         let now = self.now();
         self.learn(&running, out);
@@ -175,7 +177,7 @@ impl Eval {
         }
     }
 
-    /// Takes what is left and all probes away.
+    /// Emits what is left and detaches all probes.
     pub fn finish<'a>(&mut self, running: &(impl Iterator<Item = Running<'a>> + Clone), out: &mut Out<'_>) {
         let now = self.now();
         self.set(state::LIMIT, 0);
@@ -190,7 +192,7 @@ impl Eval {
         machine::monotonic().saturating_sub(self.start)
     }
 
-    /// Processes that came and went since the last time.
+    /// Follows processes that started or ended since the last call.
     fn follow<'a>(&mut self, running: impl Iterator<Item = Running<'a>>, now: Nanos, out: &mut Out<'_>) {
         let mut gone = self.watching.pids();
         let mut is_new = false;
@@ -216,14 +218,14 @@ impl Eval {
         }
     }
 
-    /// A process is no more: what it called is told, and forgotten.
+    /// Emits and forgets the calls of a process that has ended.
     fn end(&mut self, pid: u32, now: Nanos, out: &mut Out<'_>) {
         self.drain(now, |function| function.pid == pid, out);
         let ended: Vec<Function> = self.known.keys().filter(|function| function.pid == pid).copied().collect();
         let ignored = self.ignored.extract_if(.., |function| function.pid == pid);
         for function in ended.into_iter().chain(ignored) {
             self.known.remove(&function);
-            // It is not there when the kernel side was told to forget it.
+            // Fails if the kernel side has already removed it.
             let _ = self.maps.calls.remove(&function);
         }
         close_later(self.watching.remove(pid));
@@ -234,7 +236,7 @@ impl Eval {
         let spent = self.state(state::SPENT);
         match self.windows.turn(now, spent) {
             Turn::Nothing => {}
-            // Nobody is there to be watched.
+            // No process to watch.
             Turn::Open(_) if self.watching.pids().is_empty() => {}
             Turn::Open(limit) => {
                 out.notes.extend(self.watching.attach(self.program_cost));
@@ -245,7 +247,7 @@ impl Eval {
                 {
                     self.set(index, value);
                 }
-                // From now on; putting the probes took a while.
+                // Time again: attaching the probes took a while.
                 self.windows.opened(self.now());
                 self.left = limit;
             }
@@ -273,7 +275,7 @@ impl Eval {
         close_later(self.watching.detach());
     }
 
-    /// Names the functions that the kernel side has begun to count.
+    /// Names the functions that the BPF programs have begun to count.
     fn learn<'a>(&mut self, running: &(impl Iterator<Item = Running<'a>> + Clone), out: &mut Out<'_>) {
         while let Ok(function) = self.maps.new.pop(0) {
             match running.clone().find(|process| process.pid == function.pid) {
@@ -314,7 +316,7 @@ impl Eval {
             },
             Err(reason) => {
                 out.events.push(Event::Loss { at: self.now(), reason, count: 1 });
-                // Whether it was asked for, nobody knows.
+                // Without a name, it is unknown whether the user chose this function.
                 if !self.chosen.is_empty() {
                     return;
                 }
@@ -343,7 +345,7 @@ impl Eval {
         self.chosen.iter().any(|chosen| chosen.matches(&candidate))
     }
 
-    /// Tells what has been counted since it was told last.
+    /// Emits what has been counted since the last call.
     fn drain(&mut self, now: Nanos, which: impl Fn(&Function) -> bool, out: &mut Out<'_>) {
         for (function, known) in self.known.iter_mut().filter(|(function, _)| which(function)) {
             let Ok(calls) = self.maps.calls.get(function, 0) else { continue };
@@ -393,12 +395,12 @@ impl Eval {
         }
     }
 
-    /// What hits have cost so far, by estimate: the traps and their programs' run time.
+    /// Estimated cost of all hits so far: traps and program run time.
     pub fn cost(&self) -> Nanos {
         Nanos(self.spent.saturating_add(self.state(state::SPENT)))
     }
 
-    /// The traps' part of it: what the kernel's statistics of programs do not have.
+    /// The traps' part of [`Eval::cost`], which the kernel's statistics of programs do not include.
     pub fn trap_cost(&self) -> Nanos {
         let programs = self.state(state::HITS).saturating_mul(self.program_cost.into());
         Nanos(self.cost().0.saturating_sub(programs))
@@ -409,7 +411,7 @@ impl Eval {
     }
 
     fn set(&mut self, index: u32, value: u64) {
-        // An element of an array is always there.
+        // Setting an existing element of an array map cannot fail.
         let _ = self.maps.state.set(index, value, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Extension modules that probes are put on, and what these may cost.
+//! Extension modules that families put probes on, and what these probes cost.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes, close_later};
 use crate::prefetch::read_loaded;
 use crate::process_maps::Mapping;
 
-/// A file that a process has mapped.
+/// A file mapped by a process.
 pub struct Extension {
     file: File,
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ impl Extension {
         self.file
     }
 
-    /// Runs a program at an address of the file, whoever comes there.
+    /// Runs a program whenever any process reaches an address of the file.
     pub fn attach(
         &self,
         uprobes: Uprobes,
@@ -51,13 +51,13 @@ impl Extension {
         self.attach_at(uprobes, program, offset, cookie)
     }
 
-    /// The same at an offset in the file.
+    /// Like [`Extension::attach`], at an offset in the file.
     pub fn attach_at(&self, uprobes: Uprobes, program: &OwnedFd, offset: u64, cookie: u64) -> Result<OwnedFd, String> {
         attach_to(&self.file, uprobes, program, offset, cookie)
     }
 }
 
-/// The same of a file that nothing else is wanted of.
+/// Like [`Extension::attach_at`], for a file of which nothing else is needed.
 pub fn attach_to(
     file: &File,
     uprobes: Uprobes,
@@ -65,16 +65,16 @@ pub fn attach_to(
     offset: u64,
     cookie: u64,
 ) -> Result<OwnedFd, String> {
-    // Resolved by the kernel in our own process.
+    // Safe from races with other processes: the kernel resolves this path in our own process.
     let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
     attached.map_err(|error| error.to_string())
 }
 
-/// Files that have probes.
+/// Files with probes per family; further files get none.
 const FILES_MAX: usize = 64;
 
-/// The probes of a family. They are closed beside the work: each takes the kernel milliseconds.
+/// The probes of a family. Another thread closes them, because closing each takes the kernel milliseconds.
 #[derive(Default)]
 pub struct Probes {
     files: usize,
@@ -83,7 +83,6 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Whether one more file may have some.
     pub fn has_room(&self) -> bool {
         self.files < FILES_MAX
     }
@@ -93,12 +92,12 @@ impl Probes {
         self.all.extend(of_a_file);
     }
 
-    /// One more of a file that has some.
+    /// Adds a probe to a file that already counts.
     pub fn add_one(&mut self, probe: OwnedFd) {
         self.all.push(probe);
     }
 
-    /// Takes them away for good.
+    /// Detaches all probes for good.
     pub fn close(&mut self) {
         self.is_closed = true;
         close_later(std::mem::take(&mut self.all));
@@ -115,16 +114,15 @@ impl Drop for Probes {
     }
 }
 
-/// More than any function has that is worth a probe.
+/// Larger than any function worth a probe; bytes beyond it are not decoded.
 const SIZE_MAX: u64 = 64 << 10;
 
-/// The addresses of a function's return instructions.
 pub fn returns(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
     ends(elf, start, size, |instruction| instruction.flow_control() == FlowControl::Return)
 }
 
-/// The addresses of a function's tail calls: jumps to other functions, which return in its place. Its own cold part, which the compiler
-/// puts elsewhere, is no other function.
+/// The addresses of a function's tail calls: jumps to other functions, which then return in its place. Jumps
+/// to the function's own cold part, which the compiler places elsewhere, are not tail calls.
 pub fn tail_calls(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
     let own = start..start.saturating_add(size);
     let cold: Vec<Range<u64>> = elf
@@ -137,7 +135,7 @@ pub fn tail_calls(elf: &Elf<'_>, start: u64, size: u64) -> Vec<u64> {
             let target = instruction.near_branch_target();
             !own.contains(&target) && !cold.iter().any(|cold| cold.contains(&target))
         }
-        // By the table of addresses that the loader fills in; a switch jumps by a register.
+        // A jump through the GOT is a tail call; a switch statement jumps through a register.
         FlowControl::IndirectBranch => instruction.is_ip_rel_memory_operand(),
         _ => false,
     })
@@ -149,8 +147,9 @@ fn ends(elf: &Elf<'_>, start: u64, size: u64, is_end: impl Fn(&Instruction) -> b
     instructions.filter(is_end).map(|instruction| instruction.ip()).collect()
 }
 
-/// Whether the kernel carries out the instruction itself that the code begins with, instead of stepping over a copy of it
-/// (arch/x86/kernel/uprobes.c): a register that is pushed, and what does nothing.
+/// Whether the kernel emulates the code's first instruction instead of single-stepping a copy of it. It does
+/// so for pushes of registers and for nops
+/// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/kernel/uprobes.c>).
 pub fn is_carried_out(code: &[u8]) -> bool {
     let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
     match first.mnemonic() {
@@ -160,16 +159,16 @@ pub fn is_carried_out(code: &[u8]) -> bool {
     }
 }
 
-/// What hits cost besides their programs.
+/// Estimates what hits cost besides the run time of their programs.
 pub struct Meter {
     costs: TrapCosts,
     hits: Hits,
 }
 
-/// How often control came to instructions of either kind.
+/// Number of hits, by the kind of the probed instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hits {
-    /// That the kernel carries out itself.
+    /// Emulated by the kernel, without a single step.
     pub cheap: u64,
     pub stepped: u64,
 }
@@ -190,7 +189,7 @@ impl Meter {
         self.hits.stepped += 1;
     }
 
-    /// There have been so many hits in all.
+    /// Sets the total number of hits so far.
     pub fn count(&mut self, hits: Hits) {
         self.hits = hits;
     }

@@ -14,21 +14,22 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Gil, "who waits for the GIL, and behind whom")
 };
 
-/// CPython's default switch interval, less what a sleep may come short of it: a waiter that slept for so long has asked
-/// for the GIL and sleeps again (Python/ceval_gil.c, take_gil).
+/// CPython's default switch interval of 5 ms, minus a margin for sleeps that end early. A waiter that has
+/// slept this long requests the GIL and sleeps again (`take_gil` in
+/// <https://github.com/python/cpython/blob/v3.13.0/Python/ceval_gil.c>).
 const INTERVAL: Nanos = Nanos(4_500_000);
-/// It does so at once.
+/// The longest gap between two pieces of one wait: the waiter goes back to sleep at once.
 const GAP: Nanos = Nanos(500_000);
-/// Threads whose last wait is remembered.
+/// Threads whose last wait is remembered. Beyond this all are forgotten.
 const THREADS_MAX: usize = 100_000;
 
-/// A sleep on the GIL's condition variable, or several.
+/// One or more sleeps on the GIL's condition variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Between which times, with nothing else of the thread if it is one sleep.
+    /// Start and end. If `is_one`, the thread did nothing else in between.
     pub from: Nanos,
     pub at: Nanos,
-    /// How long the longest was.
+    /// The longest of the sleeps.
     pub length: Nanos,
     pub total: Nanos,
     pub count: u64,
@@ -38,7 +39,7 @@ pub struct Piece {
 
 pub struct Gil {
     on: bool,
-    /// When the last piece of a thread's wait ended, and how long it was.
+    /// The end and the length of the last piece of each thread's wait.
     last: Cache<(ProcessRef, Tid), (Nanos, Nanos)>,
     held: HashMap<(ProcessRef, Tid), Nanos>,
     reported: Nanos,
@@ -85,7 +86,7 @@ impl Gil {
         }));
     }
 
-    /// A thread held the GIL for so long.
+    /// Records that a thread held the GIL for `time`.
     pub fn held(&mut self, process: ProcessRef, tid: Tid, time: Nanos) {
         if self.on {
             let held = self.held.entry((process, tid)).or_default();
@@ -93,7 +94,7 @@ impl Gil {
         }
     }
 
-    /// Tells once a second who held it.
+    /// Emits once a second who held the GIL and for how long.
     pub fn report(&mut self, now: Nanos, at_once: bool, events: &mut Vec<Event>) {
         if !at_once && now.saturating_sub(self.reported) < REPORT_EVERY {
             return;

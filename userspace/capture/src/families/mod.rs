@@ -1,4 +1,5 @@
-//! One probe family a folder: what it takes from the kernel, and what its records mean. `family.rs` has the contract.
+//! The probe families, one module each: which programs a family loads and what its records mean. `family.rs`
+//! defines the contract.
 
 pub mod arena;
 pub mod cpu;

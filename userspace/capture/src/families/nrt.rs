@@ -1,9 +1,10 @@
 //! The family `nrt`: MemInfos of Numba's runtime on the CPU.
 //!
-//! Probes are on `_nrt_python`, the extension module that holds the runtime: on each return of the functions that make a
-//! MemInfo, where rax has its address, and on the beginning of `NRT_dealloc`, which all frees come through. Other functions
-//! of the runtime are inlined, in it or in compiled code, and never entered. There are no return probes: they replace return
-//! addresses on the program's stack.
+//! Probes are on `_nrt_python`, the extension module that contains the runtime. They sit at each return of
+//! the functions that create a MemInfo, where rax has its address, and at the beginning of `NRT_dealloc`,
+//! which all frees pass through. Other runtime functions are inlined into the module or into compiled code
+//! and never called. Return probes (uretprobes) are avoided, because they replace return addresses on the
+//! program's stack.
 
 mod collector;
 
@@ -40,7 +41,8 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Nrt, "memory that Numba counts references to")
 };
 
-/// Of numba/core/runtime/nrt.cpp: what returns a new MemInfo.
+/// Functions that return a new MemInfo
+/// (<https://github.com/numba/numba/blob/0.60.0/numba/core/runtime/nrt.cpp>).
 const BIRTHS: [&str; 12] = [
     "NRT_MemInfo_new",
     "NRT_MemInfo_alloc",
@@ -58,10 +60,10 @@ const BIRTHS: [&str; 12] = [
 const DEATH: &str = "NRT_dealloc";
 const MODULE: &str = "_nrt_python";
 const LIVE_MAX: usize = 1 << 20;
-/// How often the reference counts of some are read, and of how many at the most; a thousand take some 100 µs.
+/// How often reference counts are read, and how many at a time. A thousand take about 100 µs.
 const INSPECT_EVERY: Duration = Duration::from_secs(1);
 const CHECKS: usize = 4096;
-/// A count that is not below this is none.
+/// Larger values are not reference counts.
 const REFERENCES_MAX: u64 = 1 << 32;
 
 struct Live {
@@ -79,7 +81,7 @@ impl Programs {
         Ok(Self { birth: object.load_uprobe(BIRTH_PROGRAM)?, death: object.load_uprobe(DEATH_PROGRAM)? })
     }
 
-    /// How long they have run.
+    /// Total run time of the programs.
     pub fn run_time(object: &Object) -> Duration {
         object.run_time_of(&[BIRTH_PROGRAM, DEATH_PROGRAM]).0
     }
@@ -95,13 +97,13 @@ pub struct Nrt {
     /// By pid and address.
     live: BTreeMap<(u32, u64), Live>,
     inspected: Instant,
-    /// The last that was looked at.
+    /// The key of the last MemInfo inspected; the next round continues after it.
     inspected_last: (u32, u64),
     next: u32,
 }
 
 impl Nrt {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
     }
@@ -122,7 +124,7 @@ impl Nrt {
         })
     }
 
-    /// Puts probes on the runtime where a process has it. Returns what cannot be done, in words.
+    /// Attaches probes to the runtime of each process that has it. Returns failures in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
         if self.probes.is_closed() {
@@ -149,7 +151,7 @@ impl Nrt {
         if sites.births.is_empty() {
             return Err("it is stripped of the symbols of its functions".to_owned());
         }
-        // The end first: one that is seen to be born is then seen to die.
+        // Frees first, so that every MemInfo seen at birth is seen at death too.
         let mut probes = vec![extension.attach(self.uprobes, &self.programs.death, &elf, death, 0)?];
         for address in sites.births {
             probes.push(extension.attach(self.uprobes, &self.programs.birth, &elf, address, 0)?);
@@ -157,13 +159,14 @@ impl Nrt {
         Ok(probes)
     }
 
-    /// A MemInfo was made. Returns its number, with where its data lies (0 where that is not known) and the size of that.
+    /// Handles the creation of a MemInfo. Returns its number, the address of its data (0 if unknown) and the
+    /// data's size.
     pub fn born(&mut self, stack: &Stack, events: &mut Vec<Event>) -> Option<(MemInfoId, (u64, u64))> {
         self.meter.hit();
         let header = &stack.sample.header;
         let [address, extent] = stack.sample.detail;
         let key = (header.pid, address);
-        // A function that returns what another has returned to it.
+        // Already seen: an outer function returns what an inner one returned to it.
         if self.live.contains_key(&key) {
             return None;
         }
@@ -186,7 +189,7 @@ impl Nrt {
         }
     }
 
-    /// To be called now and then: reads the reference counts of some, at the end of all.
+    /// Call regularly: reads the reference counts of some MemInfos, at the end those of all.
     pub fn tick(&mut self, now: Nanos, at_the_end: bool, events: &mut Vec<Event>) {
         if at_the_end {
             let all: Vec<(u32, u64)> = self.live.keys().copied().collect();
@@ -201,7 +204,8 @@ impl Nrt {
         }
     }
 
-    /// The count is a MemInfo's first word. The program runs on meanwhile: one that was freed since has anything there.
+    /// Reads each MemInfo's first word, its reference count. The program keeps running, so a MemInfo freed in
+    /// the meantime may contain anything.
     fn inspect(&mut self, at: Nanos, keys: &[(u32, u64)], events: &mut Vec<Event>) {
         for of_one in keys.chunk_by(|one, other| one.0 == other.0) {
             let memory = ProcessMemory::new(of_one[0].0);
@@ -222,7 +226,7 @@ impl Nrt {
                             events.push(Event::MemInfo { at, id: live.id, change });
                         }
                     }
-                    // It was on its way to be freed.
+                    // It was about to be freed.
                     Ok(0) => {}
                     Ok(_) | Err(_) => events.push(Event::Loss { at, reason: Reason::MemInfoUnreadable, count: 1 }),
                 }
@@ -230,23 +234,23 @@ impl Nrt {
         }
     }
 
-    /// A process has ended, or is another program now.
+    /// Forgets a process that has ended or runs another program now.
     pub fn ended(&mut self, pid: u32) {
         self.live.retain(|(of, _), _| *of != pid);
     }
 
-    /// What hits have cost so far besides their programs.
+    /// What hits have cost so far besides the run time of their programs.
     pub fn trap_cost(&self) -> Nanos {
         self.meter.trap_cost()
     }
 
-    /// Takes the probes away, for good.
+    /// Detaches the probes for good.
     pub fn close(&mut self) {
         self.probes.close();
     }
 }
 
-/// Where probes belong, as addresses of the file.
+/// Addresses in the file to probe.
 struct Sites {
     births: Vec<u64>,
     death: Option<u64>,

@@ -1,9 +1,9 @@
-//! The family `offcpu`: what threads sleep, exactly, and the stacks that this is split over. A wait for the GIL goes to the
-//! family `gil` too.
+//! The family `offcpu`: exact sleep times of threads, split over sampled stacks. Waits for the GIL also go to
+//! the family `gil`.
 //!
-//! The kernel side sums up all sleeps of a thread by what its registers tell ([`pyobs_abi::offcpu::Slot`]), and samples
-//! their stacks with known probabilities. While a slot's every stack is taken, each sleep is an event. Otherwise the slot's
-//! sums wait until there are enough stacks to split them over (`split.rs`).
+//! The BPF programs sum up all sleeps of a thread by what its registers say ([`pyobs_abi::offcpu::Slot`]) and
+//! sample stacks with known probabilities. While a slot has the stack of every sleep, each sleep becomes an
+//! event. Otherwise the slot's sums wait until there are enough stacks to split them over (`split.rs`).
 
 mod collector;
 mod programs;
@@ -38,11 +38,11 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::OffCpu, "where threads sleep, and who wakes them")
 };
 
-/// Threads beyond this are forgotten together.
+/// Threads with state. Beyond this all are forgotten.
 const THREADS_MAX: usize = 100_000;
 const REPORT_EVERY: Nanos = Nanos(1_000_000_000);
 
-/// Names a stack at which a thread went to sleep: the thread, and when on the kernel's clock.
+/// Identifies a sampled sleep: the thread, and when it began on the kernel's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub tid: u32,
@@ -57,14 +57,14 @@ impl Key {
 
 pub struct OffCpu {
     start: Nanos,
-    /// Whether sleeps are told, or only waits for the GIL.
+    /// False if only waits for the GIL are reported.
     sleeps: bool,
     threads: HashMap<u32, Thread>,
     reported: Nanos,
 }
 
 impl OffCpu {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
     }
@@ -73,8 +73,7 @@ impl OffCpu {
         Self { start, sleeps, threads: HashMap::default(), reported: Nanos(0) }
     }
 
-    /// The thread with this tid. A process that took the place of another has its own. `None` if there are too many: threads
-    /// that are known stay, because the kernel's sums of a thread that was forgotten would be counted twice.
+    /// The state of the thread with this tid, fresh if the tid now belongs to another process.
     fn thread(
         &mut self,
         tid: u32,
@@ -95,7 +94,7 @@ impl OffCpu {
         Some(self.threads.entry(tid).or_insert_with(|| Thread::new(process, at)))
     }
 
-    /// A thread went to sleep, and its stack was taken; it is being named.
+    /// Records that a thread went to sleep; its stack was taken and is being named.
     pub fn asleep(&mut self, sample: &Sample, process: ProcessRef, gil: &mut Gil, events: &mut Vec<Event>) {
         let (key, start) = (Key::of(sample), self.start);
         let at = Nanos(key.since).saturating_sub(start);
@@ -106,7 +105,7 @@ impl OffCpu {
         }
     }
 
-    /// The holder of the GIL that a sleeper waits for; its stack is being named.
+    /// Records that the stack of the GIL's holder, for which a sleeper waits, is being named.
     pub fn held(&mut self, key: Key) {
         if let Some(thread) = self.threads.get_mut(&key.tid) {
             thread.held(key.since);
@@ -134,7 +133,8 @@ impl OffCpu {
         thread.report_each(&mut out(self.start, self.sleeps, key.tid, process, gil, events));
     }
 
-    /// The sums of one of a thread's slots, and the end of its sleep. `process` is `None` while the process is not known.
+    /// Handles the sums of one of a thread's slots and the end of its sleep. `process` is `None` while the
+    /// process is not known.
     pub fn woken(
         &mut self,
         wake: &Wake,
@@ -154,8 +154,8 @@ impl OffCpu {
         thread.report_each(&mut out(start, sleeps, tid, process, gil, events));
     }
 
-    /// Once a second, and at the end: tells what is left. `observe` finds a thread in the kernel's table, and `no_stack` is a stack
-    /// without frames.
+    /// Call once a second and at the end: emits what is left. `observe` looks up a thread in the kernel's
+    /// table, and `no_stack` is a stack without frames.
     pub fn report_open(
         &mut self,
         now: Nanos,

@@ -1,9 +1,10 @@
-//! The family `redundancy`: memory that native code below Python accesses, and accesses of it that change nothing.
+//! The family `redundancy`: memory that native code below Python accesses, and accesses that change nothing.
 //!
-//! A sample's registers and code tell which memory the thread is about to access ([`emulator`]); a hardware watchpoint there
-//! ([`slots`]) traps when it is accessed, in a BPF program that reads the value and takes the stack; two traps in different
-//! native calls are a pair ([`pairs`]). All that is done by a thread of its own ([`armer`]), for a watchpoint is worth the more
-//! the sooner it is set; what is here joins what it tells with the stacks, which are named by the session.
+//! A sample's registers and code show which memory the thread is about to access ([`emulator`]). A hardware
+//! watchpoint on it ([`slots`]) traps at the access, and a BPF program reads the value and takes the stack.
+//! Two traps in different native calls form a pair ([`pairs`]). A separate thread does all this ([`armer`]),
+//! because a watchpoint is worth more the sooner it is set. The code here joins that thread's messages with
+//! the stacks, which the session names.
 
 mod armer;
 mod calls;
@@ -55,18 +56,19 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Redundancy, "loads and stores that change nothing")
 };
 
-/// Of more samples than so many of a CPU in a second it is not looked at what they access: to decode it, and to watch it, costs a
+/// Above this rate per CPU, samples are counted but not decoded: decoding an access and watching it costs a
 /// multiple of the sample.
 pub const INSPECTED_PER_SECOND: u32 = 250;
 /// How long a pair waits for its stacks to be named, and a sample for its stack.
 const PATIENCE: Duration = Duration::from_secs(12);
 const STACKS_MAX: usize = 50_000;
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// How long the end of a recording waits for the thread, which looks whether it is to stop several times a second.
+/// How long the end of a recording waits for the thread, which checks several times a second whether it has
+/// to stop.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 const STOP_STEP: Duration = Duration::from_millis(5);
 
-/// The BPF side.
+/// The maps and programs of the BPF side.
 pub struct Parts {
     ring: RingBuf<MapData>,
     watches: BpfMap<MapData, WatchKey, Watch>,
@@ -76,12 +78,12 @@ pub struct Parts {
     calls: calls::Maps,
 }
 
-/// A sample that may be told to access something.
+/// A sample whose access may still be reported.
 #[derive(Clone, Copy)]
 struct Sampled {
     process: ProcessRef,
     stack: StackId,
-    /// The samples at the full rate that it stands for.
+    /// The number of samples at the full rate that it represents.
     weight: u32,
 }
 
@@ -94,15 +96,15 @@ pub struct Redundancy {
     start: Nanos,
     trap_cost: u64,
     rate_hz: u32,
-    /// Of samples one in so many is taken, as the thread was told; 0 before it was.
+    /// One sample in this many is taken, as last told to the thread; 0 before that.
     keep_every: u64,
-    /// The share of the watchpoints that may be set.
+    /// The share of the possible watchpoints that may be set.
     kept: f64,
     processes: HashMap<u32, ProcessRef>,
     /// By thread and time.
     samples: HashMap<(u32, Nanos), Sampled>,
     sampled: VecDeque<(Instant, (u32, Nanos))>,
-    /// Stacks of traps, by watchpoint and trap.
+    /// Stacks of traps, by watchpoint and trap number.
     stacks: HashMap<(u64, u32), Option<StackId>>,
     stacked: VecDeque<(Instant, (u64, u32))>,
     waiting: VecDeque<(Instant, Message)>,
@@ -110,7 +112,7 @@ pub struct Redundancy {
 }
 
 impl Redundancy {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
     }
@@ -135,10 +137,10 @@ impl Redundancy {
             stop: Arc::clone(&stop),
         };
         let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
-            // Where that fails, it watches with more rights than it needs.
+            // If this fails, the thread runs with more rights than it needs.
             let _ = privileges::drop_but_watching(release::version());
             privileges::go_first();
-            // It reads for each of its samples, and handing each read over would take longer than the read.
+            // It reads memory for each sample, and delegating a read would take longer than the read itself.
             blocking::stand_alone();
             armer.run();
         })?;
@@ -163,7 +165,7 @@ impl Redundancy {
         })
     }
 
-    /// The stack of a trap has its number, or none was left.
+    /// Takes a trap's stack; `None` if it could not be stored.
     pub fn stack(&mut self, watch: u64, number: u32, stack: Option<StackId>) {
         self.stacks.insert((watch, number), stack);
         self.stacked.push_back((Instant::now(), (watch, number)));
@@ -179,11 +181,11 @@ impl Redundancy {
 
     fn order_rate(&self) {
         let hz = f64::from(self.rate_hz) / self.keep_every.max(1) as f64 * self.kept;
-        // The thread ends after us.
+        // Cannot fail: the thread outlives this sender.
         let _ = self.orders.send(Order::Rate(hz));
     }
 
-    /// To be called with the samples that were named since.
+    /// Call with the samples named since the last call.
     pub fn tick<'a>(
         &mut self,
         now: Nanos,
@@ -199,7 +201,7 @@ impl Redundancy {
         }
         for Running { pid, id, python } in running {
             if self.processes.insert(pid, id) != Some(id) {
-                // The thread ends after us.
+                // Cannot fail: the thread outlives this sender.
                 let interpreter = Box::new(Interpreter { version: python.number, layout: python.layout.clone() });
                 let _ = self.orders.send(Order::Process { pid, interpreter });
             }
@@ -236,7 +238,7 @@ impl Redundancy {
         }
     }
 
-    /// Returns whether it is done; else a stack is missing yet.
+    /// Returns false if a stack is still missing.
     fn report(&mut self, message: &Message, now: Nanos, events: &mut Vec<Event>) -> bool {
         let done = match message {
             Message::Access { tid, time, touched, stores, element_of, again } => {
@@ -302,7 +304,7 @@ impl Redundancy {
         Some(())
     }
 
-    /// Tells of traps of a watchpoint when their stacks are there; of those without one nothing.
+    /// Emits the traps of a watchpoint once their stacks are there. Traps without a stack are dropped.
     fn trapped<const N: usize>(
         &mut self,
         pid: u32,
@@ -336,7 +338,7 @@ impl Redundancy {
         }
     }
 
-    /// Stacks that nobody has asked for.
+    /// Drops stacks that no message has asked for.
     fn forget(&mut self) {
         while let Some((since, key)) = self.sampled.front()
             && (since.elapsed() > PATIENCE || self.sampled.len() > STACKS_MAX)
@@ -355,10 +357,10 @@ impl Redundancy {
         }
     }
 
-    /// A process has ended, or is another program now.
+    /// Forgets a process that has ended or runs another program now.
     pub fn ended(&mut self, pid: u32) {
         if self.processes.contains_key(&pid) {
-            // The thread ends after us.
+            // Cannot fail: the thread outlives this sender.
             let _ = self.orders.send(Order::Ended { pid });
         }
     }
@@ -367,31 +369,32 @@ impl Redundancy {
         self.counts.lock().map(|counts| *counts).unwrap_or_default()
     }
 
-    /// What traps have cost so far besides their programs, and what it has cost to set watchpoints.
+    /// What traps have cost so far besides the run time of their programs, plus the cost of setting
+    /// watchpoints.
     pub fn trap_cost(&self) -> Nanos {
         let Watchpoints { traps, armed, .. } = self.counts();
         Nanos((traps + armed * SETTING).saturating_mul(self.trap_cost))
     }
 
-    /// Takes all watchpoints off; what they saw can be told then.
+    /// Removes all watchpoints. What they saw can be emitted afterwards.
     pub fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
         let since = Instant::now();
         while !thread.is_finished() {
             if since.elapsed() > STOP_WAIT {
-                // A watched process holds it up. What it has set ends with us.
+                // A watched process blocks the thread. Its watchpoints end with our process.
                 return;
             }
             thread::sleep(STOP_STEP);
         }
-        // A panic there has been told by then.
+        // A panic in the thread has already been logged.
         let _ = thread.join();
     }
 }
 
-/// The samples at the full rate that a sample of this weight stands for. The budget may have changed since it was taken, so its own
-/// weight counts, not the present rate.
+/// The number of samples at the full rate that a sample of this weight represents. The budget may have
+/// changed since, so the sample's own weight counts, not the present rate.
 fn stands_for(weight: Nanos, rate_hz: u32) -> u32 {
     (weight.as_secs_f64() * f64::from(rate_hz)).round().max(1.0) as u32
 }

@@ -1,4 +1,5 @@
-//! The family `shm`: what records of segments mean, and who has which descriptors and mappings of them.
+//! The family `shm`: what the records of shared memory segments mean, and which process holds which
+//! descriptors and mappings.
 
 mod collector;
 mod holder;
@@ -50,19 +51,19 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Shm, "shared memory, and who holds it")
 };
 
-/// Segments that are followed at a time; the kernel side's table is half as large.
+/// Segments tracked at a time; further ones are counted as lost. The kernel side's table is half as large.
 const SEGMENTS_MAX: usize = 65_536;
 const DEPARTED_MAX: usize = 1024;
-/// A segment that nobody holds is taken leave of after so long without a word of it.
+/// Forget a segment this long after its last holder is gone.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// TMPFS_MAGIC (include/uapi/linux/magic.h).
+/// `TMPFS_MAGIC` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/magic.h>).
 const TMPFS: u32 = 0x0102_1994;
-/// A process that never rests is left to the repair.
+/// Snapshots tried of a process that changes each time; after that, reconciliation corrects it.
 const SNAPSHOTS_MAX: u32 = 100;
 const FOLDER: &str = "/dev/shm";
 
-/// The kernel side's tables.
+/// The maps shared with the BPF programs.
 pub struct Maps {
     pub segments: BpfMap<MapData, Inode, Known>,
     pub holders: BpfMap<MapData, u32, Hull>,
@@ -73,21 +74,21 @@ struct Live {
     inode: Inode,
     generation: u32,
     kind: SegmentKind,
-    /// As the file system has it, without what the kernel puts before or behind it.
+    /// The file system's name, without the kernel's prefix and suffix.
     name: Vec<u8>,
     linked: bool,
     bytes: u64,
-    /// Descriptors on their way, by who sent them.
+    /// Pids that sent a descriptor not yet received.
     sent: Vec<u32>,
-    /// With the most that was told of each.
+    /// By pid: the most descriptors and mappings reported so far.
     holders: HashMap<u32, (u32, u32)>,
     /// Processes that hold or held it.
     met: BTreeSet<u32>,
-    /// Since when nobody holds it and it has no name.
+    /// Since when it has had no holder and no name.
     quiet: Option<Instant>,
 }
 
-/// What was found at a process, when there had been so many records of it.
+/// What a process was found to hold, and its record count at that time.
 struct Snapshot {
     version: u64,
     tries: u32,
@@ -101,21 +102,21 @@ pub struct Shm {
     devices: scan::Devices,
     ids: HashMap<Inode, SegmentId>,
     live: HashMap<SegmentId, Live>,
-    /// The latest segment of each name that has one.
+    /// The latest segment of each name.
     names: HashMap<Vec<u8>, SegmentId>,
-    /// The last that ended before a word of their names' removal.
+    /// The latest segments that ended before the removal of their names was seen.
     departed: VecDeque<(SegmentId, Vec<u8>)>,
     holders: HashMap<u32, Holder>,
-    /// Processes whose descriptors and mappings were looked at.
+    /// Processes whose descriptors and mappings were scanned.
     scanned: HashSet<u32>,
-    /// What has changed since it was last told.
+    /// What has changed since the last report.
     changed: HashMap<(SegmentId, u32), Nanos>,
     next: u32,
-    /// How many records there were of each process.
+    /// Number of records of each process.
     versions: HashMap<u32, u64>,
     reconciliation: Reconciliation,
     snapshots: HashMap<u32, Snapshot>,
-    /// Mappings that were told since the last tick, and processes that have more to tell.
+    /// Mappings reported since the last tick, and processes with more to report.
     reported: usize,
     unreported: BTreeSet<u32>,
     account: Account,
@@ -123,7 +124,7 @@ pub struct Shm {
 }
 
 impl Shm {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
         self.latest = Nanos(0);
@@ -153,13 +154,14 @@ impl Shm {
         }
     }
 
-    /// Two CPUs' records may be out of step by a little; what is told is not.
+    /// Event time of a record. Records of different CPUs can be slightly out of order; event times must not
+    /// go back.
     fn at(&mut self, header: &Header) -> Nanos {
         self.latest = self.latest.max(Nanos(header.time).saturating_sub(self.start));
         self.latest
     }
 
-    /// `None` if a record is not what its kind says.
+    /// `None` if the record's contents do not match its kind.
     pub fn take(&mut self, record: &Plain, events: &mut Vec<Event>) -> Option<()> {
         match record.header.kind {
             record::SHM_SEGMENT => self.segment(&record.read()?, events),
@@ -172,7 +174,7 @@ impl Shm {
         Some(())
     }
 
-    /// A segment is seen for the first time.
+    /// Handles the first sight of a segment.
     fn segment(&mut self, record: &SegmentRecord, events: &mut Vec<Event>) {
         let at = self.at(&record.header);
         let name = until_nul(&record.name);
@@ -194,14 +196,14 @@ impl Shm {
         let before = self.ids.get(&facts.inode).copied();
         let found = before.filter(|id| self.live.get(id).is_some_and(|live| live.generation == 0));
         if let (Some(before), None) = (before, found) {
-            // The inode's number is used again.
+            // The inode number is in use again.
             self.gone(before, at, SegmentChange::Gone, events);
         }
         if self.live.len() >= SEGMENTS_MAX {
             events.push(Event::Loss { at, reason: Reason::SegmentTableFull, count: 1 });
             return None;
         }
-        // What was found in `/proc` before the record of its beginning was looked at keeps its number.
+        // A segment found in `/proc` before its first record was read keeps its number.
         let id = found.unwrap_or(SegmentId(self.next));
         self.next += u32::from(found.is_none());
         let linked = facts.links > 0;
@@ -237,7 +239,7 @@ impl Shm {
         Some(id)
     }
 
-    /// Which segment a stack is the birth of.
+    /// The segment created by the call with this stack.
     pub fn born(&self, sample: &Sample) -> Option<SegmentId> {
         let [ino, dev] = sample.detail;
         if dev == u64::from(MAPPED_AT) {
@@ -294,7 +296,8 @@ impl Shm {
             what::RECEIVED | what::TAKEN => {
                 let from = match change.what {
                     what::RECEIVED => self.live.get_mut(&id).and_then(|live| live.take_sent(pid)),
-                    // A pidfd's number may be another's by now: whoever it is must have the segment.
+                    // The pidfd's process may have ended and its pid may be reused, so the process must hold
+                    // the segment.
                     _ => scan::behind_pidfd(pid, change.start)
                         .filter(|from| self.holders.get(from).is_some_and(|holder| holder.count(id) != (0, 0))),
                 };
@@ -314,11 +317,11 @@ impl Shm {
         self.ids.get(&facts.inode).copied()
     }
 
-    /// Takes over what a record says of the segment itself.
+    /// Takes over a record's facts about the segment itself.
     fn update(&mut self, id: SegmentId, at: Nanos, facts: &Facts, events: &mut Vec<Event>) {
         let Some(live) = self.live.get_mut(&id) else { return };
         live.generation = facts.generation;
-        // A segment that is being given back has no size any more.
+        // A segment being released has size 0.
         if live.bytes != facts.size && facts.size > 0 {
             live.bytes = facts.size;
             events.push(Event::Segment { at, id, change: SegmentChange::Resized(facts.size) });
@@ -333,7 +336,8 @@ impl Shm {
         self.holders.entry(pid).or_default()
     }
 
-    /// Tells what a process has of segments now: at once where that is more than ever, or nothing; else with the next tick.
+    /// Emits what a process holds now: at once if it is more than ever before or nothing, else with the next
+    /// tick.
     fn note(&mut self, touched: Vec<SegmentId>, pid: u32, at: Nanos, events: &mut Vec<Event>) {
         self.report_pieces(pid, at, events);
         for id in touched {
@@ -359,14 +363,14 @@ impl Shm {
         }
     }
 
-    /// A name was removed.
+    /// Handles the removal of a name.
     fn unlink(&mut self, record: &Unlink, events: &mut Vec<Event>) {
         let at = self.at(&record.header);
         let path = until_nul(&record.path);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let by = Some(Pid(record.header.pid));
         let Some(id) = self.names.get(name).copied() else {
-            // The last to let go of it was the call itself.
+            // The call itself dropped the last reference, so the segment has already ended.
             if let Some(number) = self.departed.iter().position(|(_, departed)| departed == name)
                 && let Some((id, _)) = self.departed.remove(number)
             {
@@ -384,7 +388,7 @@ impl Shm {
         events.push(Event::Segment { at, id, change: SegmentChange::Unlinked { by } });
     }
 
-    /// Takes leave of a segment.
+    /// Forgets a segment that has ended.
     fn gone(&mut self, id: SegmentId, at: Nanos, change: SegmentChange, events: &mut Vec<Event>) {
         let Some(live) = self.live.remove(&id) else { return };
         if self.ids.get(&live.inode) == Some(&id) {
@@ -408,8 +412,8 @@ impl Shm {
         events.push(Event::Segment { at, id, change });
     }
 
-    /// To be called now and then: looks at processes that are new to us, tells what has changed, takes leave of segments
-    /// that nobody has a way to any more.
+    /// Call regularly: scans processes not seen before, emits changes, and forgets segments that nobody can
+    /// reach any more.
     pub fn tick(&mut self, now: Nanos, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
         for (pid, snapshot) in std::mem::take(&mut self.snapshots) {
             if self.version(pid) == snapshot.version {
@@ -417,7 +421,7 @@ impl Shm {
                     self.take_in(pid, found, now, events);
                 }
             } else if self.is_spent(pid) {
-                // It is stale by now, and its version says so.
+                // Keep it, although it is stale: its version shows that.
                 self.snapshots.insert(pid, snapshot);
             } else if snapshot.tries < SNAPSHOTS_MAX {
                 self.take_snapshot(pid, snapshot.tries + 1, now, events);
@@ -435,7 +439,7 @@ impl Shm {
             let inode = self.live.get(&id).map(|live| live.inode);
             self.gone(id, now, SegmentChange::Gone, events);
             if let Some(inode) = inode {
-                // The kernel side may have done so itself.
+                // The kernel side may have removed it already.
                 let _ = self.maps.segments.remove(&inode);
             }
         }
@@ -448,7 +452,7 @@ impl Live {
         self.quiet = if is_quiet { self.quiet.or_else(|| Some(Instant::now())) } else { None };
     }
 
-    /// Who sent what `to` has received: another process if there is one.
+    /// The sender of the descriptor that `to` received, preferably another process.
     fn take_sent(&mut self, to: u32) -> Option<u32> {
         let number =
             self.sent.iter().position(|from| *from != to).or(if self.sent.is_empty() { None } else { Some(0) });
@@ -460,7 +464,7 @@ fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or(text)
 }
 
-/// The kernel's `dev_t` as stat(2) has it.
+/// Converts the kernel's `dev_t` to that of stat(2).
 fn device(dev: u32) -> u64 {
     rustix::fs::makedev(dev >> 20, dev & 0x000f_ffff)
 }

@@ -1,9 +1,9 @@
 //! The family `ucx`: transfers of UCX and UCXX.
 //!
-//! Probes are on the calls of libucp that submit a transfer, at their beginnings and at their returns, on what completes
-//! one, and where there is UCXX on what it does before and after. A function that a program gives to be called back gets
-//! its probe when it is first seen. There are no return probes: they replace return addresses on the program's stack; and
-//! none on `ucp_worker_progress`, which is called millions of times a second.
+//! Probes are on the entries and returns of the libucp calls that submit a transfer, on what completes one,
+//! and with UCXX on its own steps before and after. A completion callback gets its probe when it is first
+//! seen. Return probes (uretprobes) are avoided, because they replace return addresses on the program's
+//! stack. `ucp_worker_progress` has no permanent probe, because it is called millions of times a second.
 
 mod collector;
 mod convert;
@@ -44,7 +44,7 @@ use crate::process_maps::{Mapping, Mappings};
 
 pub const SPEC: FamilySpec = FamilySpec {
     puts_probes: true,
-    stacks: &[record::UCX_ASKED],
+    stacks: &[record::UCX_STACK],
     records: &[record::UCX_TRANSFER, record::UCX_WOKEN, record::UCX_CALLBACK],
     start: collector::start,
     programs: &programs::PROGRAMS,
@@ -52,12 +52,13 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Ucx, "transfers of UCX and UCXX")
 };
 
-/// Functions that were given to be called back.
+/// Callbacks that get a probe; completions by further ones are not seen.
 const CALLBACKS_MAX: usize = 256;
-/// How often sums are told, and how long a transfer is under way before it is told of as such.
+/// How often sums are emitted, and when an unfinished transfer is reported as slow.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 const SLOW: u64 = 1_000_000_000;
-/// Where there are more transfers a second than this, so many of them are told of singly, about: a stack costs some 50 µs.
+/// With more transfers a second than the first value, only about as many as the second are reported one by
+/// one: a stack costs about 50 µs.
 const RATE_MAX: f64 = 5000.0;
 const REPORTED_PER_SECOND: f64 = 1000.0;
 
@@ -81,7 +82,7 @@ pub struct Maps {
     pub totals: KernelMap<MapData, Kind, Total>,
 }
 
-/// Transfers since the last time.
+/// Transfers since the last call.
 #[derive(Default)]
 struct New {
     all: u64,
@@ -96,23 +97,24 @@ pub struct Ucx {
     probes: Probes,
     ends: Ends,
     rate_controller: RateController,
-    /// Until then, in nanoseconds of `CLOCK_MONOTONIC`, transfers end that were counted when they began.
+    /// Until this time on `CLOCK_MONOTONIC`, in nanoseconds, transfers may end that were already counted when
+    /// they began.
     stray_until: u64,
-    /// Whether the probes of all libraries are cheap, but for ends.
+    /// Whether the probes of all libraries are cheap, except those on ends.
     is_cheap: bool,
     seen: HashSet<FileId>,
-    /// Places of functions that are called back.
+    /// Callbacks with a probe.
     callbacks: HashSet<(FileId, u64)>,
     start: Nanos,
     processes: HashMap<u32, ProcessRef>,
     totals: HashMap<Kind, Total>,
     threads: Threads,
-    /// Not where a budget binds: an open window costs more than most allow.
+    /// `None` with a binding budget: an open window costs more than most budgets allow.
     progress: Option<Progress>,
-    /// Transfers that were told of as being under way, and their processes.
+    /// Transfers reported as unfinished, and their processes.
     slow: HashMap<u64, u32>,
     reported_at: Instant,
-    /// It was said that transfers are only counted, and whether they are now.
+    /// Whether the user was told that transfers are only counted, and whether they are now.
     has_counted: bool,
     is_counted: bool,
     every: u32,
@@ -120,7 +122,7 @@ pub struct Ucx {
 }
 
 impl Ucx {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
     }
@@ -155,7 +157,7 @@ impl Ucx {
         })
     }
 
-    /// Puts probes on the libraries where a process has them. Returns what cannot be done, in words.
+    /// Attaches probes to the libraries of each process. Returns failures in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
         if self.probes.is_closed() {
@@ -209,7 +211,7 @@ impl Ucx {
         if let Some((progress, offset)) = self.progress.as_mut().zip(offset) {
             progress.place(file, copy()?, offset);
         }
-        // Ends before beginnings: what is seen to begin is then seen to end.
+        // Ends before beginnings, so that every transfer seen to begin is seen to end too.
         if !follow.is_empty() || !ends.is_empty() {
             self.ends.place(file, copy()?, ends, follow)?;
         }
@@ -217,12 +219,13 @@ impl Ucx {
         always.into_iter().map(attach).collect()
     }
 
-    /// A function that completes transfers was seen.
+    /// Handles the first sight of a completion callback.
     pub fn called_back(&mut self, callback: &Callback) {
         if self.callbacks.len() >= CALLBACKS_MAX || self.probes.is_closed() {
             return;
         }
-        // Of a process that has gone, and in memory without a file (a closure of libffi's): given back is all that is seen.
+        // The process may be gone, or the callback may be in anonymous memory (a libffi closure). The
+        // transfer's end is then seen only when its request is freed.
         let Ok(mappings) = Mappings::of(callback.header.pid) else { return };
         let Some(mapping) = mappings.find(callback.address) else { return };
         let Some(file) = mapping.file else { return };
@@ -235,7 +238,7 @@ impl Ucx {
             let at = At { program: Program::Complete, offset, cookie: callback.kind.into() };
             return self.ends.called_back(file, at, open);
         }
-        // UCXX's handler has a probe by its name.
+        // UCXX's handler already has a probe, found by its symbol.
         let file = if Of::named(&mapping.name) == Some(Of::Ucxx) { None } else { open() };
         let attach = |file| attach_to(&file, self.uprobes, &self.programs.message, offset, 0).ok();
         if let Some(probe) = file.and_then(attach) {
@@ -259,16 +262,12 @@ impl Ucx {
     }
 
     fn report(&self, at: Nanos, transfer: &Transfer, process: ProcessRef, events: &mut Vec<Event>) {
-        if let Some(convert) = convert::transfer(transfer, process, |time| self.at(time)) {
-            events.push(Event::Transfer {
-                at,
-                id: number(transfer.id),
-                change: TransferChange::Seen(Box::new(convert)),
-            });
+        if let Some(seen) = convert::transfer(transfer, process, |time| self.at(time)) {
+            events.push(Event::Transfer { at, id: number(transfer.id), change: TransferChange::Seen(Box::new(seen)) });
         }
     }
 
-    /// To be called now and then: tells sums, and what is under way.
+    /// Call regularly: emits sums and unfinished transfers.
     pub fn tick(
         &mut self,
         now: Nanos,
@@ -301,21 +300,21 @@ impl Ucx {
         }
     }
 
-    /// For how long a process's calls of progress were counted; `None` while they are.
+    /// For how long a process's calls of progress were counted; `None` while a window is open.
     fn probed(&self, pid: u32) -> Option<Nanos> {
         let progress = self.progress.as_ref()?;
         (!progress.is_open()).then(|| progress.probed(pid))
     }
 
-    /// Tells fewer singly where there are many.
+    /// Reports fewer transfers one by one when there are many.
     fn choose(&mut self, rate: f64, now: Nanos, control: &mut Array<MapData, u64>, events: &mut Vec<Event>) {
         let wanted = if rate <= RATE_MAX { 1 } else { (rate / REPORTED_PER_SECOND).ceil() as u32 };
-        // Not back at once when it gets quieter.
+        // Return to the old rate step by step when there are fewer.
         let wanted = if wanted < self.every { wanted.max(self.every / 2) } else { wanted };
         if !self.report_every(wanted, control) {
             return;
         }
-        // While it gets quieter, it is fewer than before.
+        // Announce a new maximum only while the rate is high.
         if wanted > self.every_max && rate > RATE_MAX {
             self.every_max = wanted;
             let what =
@@ -324,16 +323,16 @@ impl Ucx {
         }
     }
 
-    /// Whether that is new.
+    /// Returns whether this changed the setting.
     fn report_every(&mut self, every: u32, control: &mut Array<MapData, u64>) -> bool {
-        let is_set = every != self.every && control.set(control::TELL_EVERY, u64::from(every), 0).is_ok();
+        let is_set = every != self.every && control.set(control::REPORT_EVERY, u64::from(every), 0).is_ok();
         if is_set {
             self.every = every;
         }
         is_set
     }
 
-    /// Returns how many are new.
+    /// Returns the number of new transfers.
     fn report_totals(&mut self, at: Nanos, only: Option<u32>, events: &mut Vec<Event>) -> New {
         let mut new = New::default();
         let sums: Vec<(Kind, Total)> = self.maps.totals.iter().flatten().collect();
@@ -364,7 +363,8 @@ impl Ucx {
         new
     }
 
-    /// Tells of transfers that are long under way, at the end of all. Without probes nobody knows what has become of them.
+    /// Emits transfers that have been unfinished for long, at the end all. Without probes their state is
+    /// unknown.
     fn report_open(&mut self, now: Nanos, only: Option<u32>, all: bool, events: &mut Vec<Event>) {
         if self.probes.is_closed() {
             return;
@@ -372,17 +372,17 @@ impl Ucx {
         let (at, now) = (now, now.0.saturating_add(self.start.0));
         let pending = self.maps.open.iter().flatten();
         let registered = self.maps.requests.iter().flatten().filter(|(_, transfer)| transfer.completed == 0);
-        let mut convert: HashMap<u64, (u32, Transfer)> = HashMap::new();
-        // A request of UCXX that UCX has, too, is told of by what is known there.
+        let mut reported: HashMap<u64, (u32, Transfer)> = HashMap::new();
+        // UCX reports a request that it shares with UCXX, and knows more about it.
         for (key, transfer) in registered.chain(pending) {
             let since = if transfer.registered == 0 { transfer.submitted } else { transfer.registered };
-            let is_known = transfer.operation != operation::NONE && transfer.flags & flags::TOLD != 0;
+            let is_known = transfer.operation != operation::NONE && transfer.flags & flags::REPORTED != 0;
             let is_wanted = is_known && only.is_none_or(|pid| pid == key.pid);
             if is_wanted && (all || now.saturating_sub(since) >= SLOW) && !self.slow.contains_key(&transfer.id) {
-                convert.insert(transfer.id, (key.pid, transfer));
+                reported.insert(transfer.id, (key.pid, transfer));
             }
         }
-        for (id, (pid, transfer)) in convert {
+        for (id, (pid, transfer)) in reported {
             if let Some(process) = self.processes.get(&pid).copied() {
                 self.slow.insert(id, pid);
                 self.report(at, &transfer, process, events);
@@ -402,7 +402,7 @@ impl Ucx {
         }
     }
 
-    /// A process has ended, or is another program now: what was under way has no end.
+    /// Forgets a process that has ended or runs another program now. Its unfinished transfers have no end.
     pub fn ended(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
         if !self.processes.contains_key(&pid) {
             return;
@@ -418,7 +418,7 @@ impl Ucx {
         let kinds: Vec<Kind> = self.totals.keys().filter(|kind| kind.pid == pid).copied().collect();
         for kind in kinds {
             self.totals.remove(&kind);
-            // Where the map does not let go of it, its number is taken for that of another process of this pid.
+            // If this fails, the entry is attributed to the next process with this pid.
             let _ = self.maps.totals.remove(&kind);
         }
         self.threads.forget(pid, &mut self.maps.threads);
@@ -428,8 +428,8 @@ impl Ucx {
         self.processes.remove(&pid);
     }
 
-    /// What hits have cost so far besides their programs, which have run so often, these of them on instructions that the kernel
-    /// surely steps over.
+    /// What hits have cost so far besides the run time of their programs. Of `runs` hits, `stepped` were on
+    /// instructions that the kernel certainly single-steps.
     pub fn trap_cost(&mut self, runs: u64, stepped: u64) -> Nanos {
         let cheap = if self.is_cheap { runs.saturating_sub(stepped) } else { 0 };
         self.meter.count(Hits { cheap, stepped: runs - cheap });
@@ -440,7 +440,7 @@ impl Ucx {
 fn forget(map: &mut KernelMap<MapData, Key, Transfer>, pid: u32) {
     let keys: Vec<Key> = map.keys().flatten().filter(|key| key.pid == pid).collect();
     for key in keys {
-        // It may have made room by itself.
+        // The map may already have evicted it.
         let _ = map.remove(&key);
     }
 }

@@ -1,14 +1,14 @@
-//! ELF files around sections.
+//! Wraps sections into ELF files.
 
 use object::elf;
 
-/// Where the code of an image begins, in memory.
+/// Where the code of an image begins in memory.
 pub const CODE: u64 = 0x1000;
 const CODE_SIZE: u64 = 0x10_0000;
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 
-/// A library for x86-64 with code at [`CODE`] and these sections, mapped where they lie in the file.
+/// An x86-64 library with code at [`CODE`] and these sections, mapped at their file offsets.
 pub fn image(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut content, mut names) = (Vec::new(), vec![0]);
     let mut headers = vec![[0_u64; 5]];
@@ -49,7 +49,7 @@ pub fn image(sections: &[(&str, &[u8])]) -> Vec<u8> {
     for [name, kind, address, offset, size] in headers {
         image.extend_from_slice(&(name as u32).to_le_bytes());
         image.extend_from_slice(&(kind as u32).to_le_bytes());
-        // Symbols have their names from the sections' names.
+        // Symbols use the section names' string table.
         let (names, entry) = if kind == u64::from(elf::SHT_SYMTAB.0) { (last, 24) } else { (0, 0) };
         for value in [0, address, offset, size, names, 1, entry] {
             image.extend_from_slice(&u64::to_le_bytes(value));

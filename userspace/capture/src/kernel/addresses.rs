@@ -11,29 +11,30 @@ use perf_event_open::event::dp::DynamicPmu;
 use perf_event_open::event::sw::Software;
 use pyobs_model::Sampler;
 
-/// Where the kernel says which units it samples with.
+/// The kernel's folder of event sources.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
-/// Intel's units of processors of one kind, and of those with two kinds of cores.
+/// Intel's units: processors with one kind of core, then those with two.
 const INTEL: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
-/// The address is told from this level on (`caps/max_precise`; arch/x86/events/core.c, `x86_pmu_max_precise`).
+/// Samples include the address from this level on (`caps/max_precise`; `x86_pmu_max_precise` in
+/// <https://github.com/torvalds/linux/blob/v6.1/arch/x86/events/core.c>).
 const PRECISE: u32 = 2;
-/// Retired loads and retired stores: event 0xd0 with the masks 0x81 and 0x82 (Intel's `MEM_INST_RETIRED.ALL_LOADS` and
-/// `ALL_STORES`, once `MEM_UOPS_RETIRED`).
+/// Retired loads and retired stores: event 0xd0 with the masks 0x81 and 0x82 (Intel's
+/// `MEM_INST_RETIRED.ALL_LOADS` and `ALL_STORES`, formerly `MEM_UOPS_RETIRED`).
 const RETIRED: [u64; 2] = [0x81d0, 0x82d0];
 const AMD: &str = "ibs_op";
-/// Every so many cycles the next instruction.
+/// IBS samples by cycles: the next instruction after each period.
 const CYCLES: u64 = 0;
 
-/// What samples accesses.
+/// A hardware unit that samples accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     pub sampler: Sampler,
-    /// As the kernel numbers it, and its events; of none, faults of pages.
+    /// The kernel's numbers of the unit and of its events; empty for page faults.
     events: Vec<(u32, u64)>,
 }
 
 impl Unit {
-    /// That of this machine, by the kernel's folder of units.
+    /// This machine's unit, by the kernel's folder of event sources.
     pub fn find(devices: &Path) -> Option<Self> {
         let number =
             |unit: &str, file: &str| fs::read_to_string(devices.join(unit).join(file)).ok()?.trim().parse().ok();
@@ -46,12 +47,13 @@ impl Unit {
         (!events.is_empty()).then_some(Self { sampler: Sampler::Pebs, events })
     }
 
-    /// Faults of pages have an address, too, and every machine has them: for tests of what comes behind.
+    /// Page faults also have an address, and every machine has them. For tests of the later stages.
     pub fn of_faults() -> Self {
         Self { sampler: Sampler::Pebs, events: Vec::new() }
     }
 
-    /// Opens all its events on these CPUs, off. A CPU of another kind has none of one of them.
+    /// Opens all its events on these CPUs, disabled. With two kinds of cores, each CPU supports only its own
+    /// kind's events.
     fn open(&self, cpus: &[u32], rate_hz: u32) -> io::Result<Vec<Counter>> {
         if self.events.is_empty() {
             return cpus
@@ -59,7 +61,7 @@ impl Unit {
                 .map(|cpu| Counter::new(Software::PageFault, (Proc::ALL, Cpu(*cpu)), self.options(rate_hz)))
                 .collect();
         }
-        // Loads and stores together come at the rate.
+        // Loads and stores together have this rate.
         let rate_hz = (rate_hz / if self.events.len() > 1 { 2 } else { 1 }).max(1);
         let (mut counters, mut refused) = (Vec::new(), None);
         for (kind, config) in &self.events {
@@ -77,8 +79,10 @@ impl Unit {
         }
     }
 
-    /// By a rate, so that each sample comes when it is taken and not with others later (arch/x86/events/intel/core.c,
-    /// `PERF_X86_EVENT_LARGE_PEBS`). IBS takes those of the kernel, too, and refuses to be told not to.
+    /// Sampling by rate instead of by period makes each sample arrive when it is taken, not later in a batch
+    /// (`PERF_X86_EVENT_LARGE_PEBS` in
+    /// <https://github.com/torvalds/linux/blob/v6.1/arch/x86/events/intel/core.c>). IBS also samples the
+    /// kernel, and refuses to exclude it.
     fn options(&self, rate_hz: u32) -> Opts {
         let is_ibs = self.sampler == Sampler::Ibs;
         Opts {
@@ -90,7 +94,7 @@ impl Unit {
         }
     }
 
-    /// Whether the kernel lets us have it.
+    /// Whether the kernel lets us use it.
     pub fn try_on(&self, cpu: u32) -> io::Result<()> {
         self.open(&[cpu], 1).map(drop)
     }
@@ -117,7 +121,7 @@ impl Addresses {
 mod tests {
     use super::*;
 
-    /// The kernel's folder of a machine with these files.
+    /// The result for a machine whose kernel folder has these files.
     fn found(files: &[(&str, &str)]) -> Option<Unit> {
         let folder = std::env::temp_dir().join(format!("pyobs-units-{}-{}", std::process::id(), files.len()));
         for (name, text) in files {

@@ -1,4 +1,4 @@
-//! bpf(2), for what aya does not offer.
+//! bpf(2) commands that aya does not offer.
 
 use std::ffi::c_long;
 use std::io;
@@ -8,7 +8,8 @@ const BPF_MAP_CREATE: c_long = 0;
 const BPF_MAP_UPDATE_ELEM: c_long = 2;
 const BPF_LINK_CREATE: c_long = 28;
 
-/// A command's part of `union bpf_attr` (include/uapi/linux/bpf.h), laid out as the kernel has it.
+/// A command's part of `union bpf_attr`
+/// (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>), with the kernel's layout.
 ///
 /// # Safety
 /// `repr(C)`, no padding, and every address in it is valid for as long as the value lives.
@@ -56,7 +57,7 @@ pub fn call<A: Attributes>(command: c_long, attributes: &A) -> io::Result<c_long
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got) }
 }
 
-/// As [`call`], for one that gives a descriptor.
+/// Like [`call`], for a command that returns a descriptor.
 pub fn open<A: Attributes>(command: c_long, attributes: &A) -> io::Result<OwnedFd> {
     call(command, attributes).and_then(owned)
 }
@@ -65,7 +66,7 @@ pub fn create_map(attributes: &MapCreate) -> io::Result<OwnedFd> {
     open(BPF_MAP_CREATE, attributes)
 }
 
-/// Of a map whose keys and values have four bytes.
+/// Updates a map whose keys and values have four bytes.
 pub fn update_map(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Result<()> {
     let update = MapUpdate { map: number(map), padding: 0, key: &key, value: &value, flags: 0 };
     call(BPF_MAP_UPDATE_ELEM, &update).map(drop)
@@ -79,7 +80,7 @@ pub fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// The descriptor that a system call has just given.
+/// The descriptor returned by a system call.
 pub fn owned(result: c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(result) {
         // SAFETY: the kernel has just given us this descriptor, so nobody else owns it.

@@ -1,6 +1,8 @@
-//! Where fields lie in the running kernel's structures, out of its BTF (Documentation/bpf/btf.rst).
+//! Offsets of fields in the running kernel's structures, from its BTF
+//! (<https://github.com/torvalds/linux/blob/v6.1/Documentation/bpf/btf.rst>).
 //!
-//! rustc emits no CO-RE relocations, so the offsets are looked up here and handed to the programs as constants.
+//! rustc emits no CO-RE relocations, so the offsets are looked up here and passed to the programs as
+//! constants.
 
 use std::path::Path;
 
@@ -20,7 +22,7 @@ const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_ENUM64: u32 = 19;
-/// Anonymous structs and unions nest a few levels; deeper is not a kernel's BTF.
+/// Anonymous structs and unions nest a few levels; deeper nesting is an error.
 const MAX_NESTING: u32 = 16;
 
 #[derive(Debug, thiserror::Error)]
@@ -35,13 +37,13 @@ pub enum BtfError {
     NoField { structure: &'static str, field: &'static str },
 }
 
-/// Looks up the offsets that some programs need, by the names of their constants.
+/// Looks up the offsets for some programs, by the names of their constants.
 pub type Offsets = fn(&Btf) -> Result<Vec<(&'static str, u32)>, BtfError>;
 
 /// The kernel's types.
 pub struct Btf {
     data: Vec<u8>,
-    /// Where each type begins, by id less one.
+    /// Where each type begins, indexed by id minus one.
     types: Vec<u32>,
     strings: usize,
 }
@@ -80,7 +82,7 @@ impl Btf {
         Ok(btf)
     }
 
-    /// The byte offset of `field`, also inside anonymous members, in `struct structure`.
+    /// The byte offset of `field` in `struct structure`, including fields of anonymous members.
     pub fn offset(&self, structure: &'static str, field: &'static str) -> Result<u32, BtfError> {
         for at in &self.types {
             let at = *at as usize;
@@ -99,7 +101,7 @@ impl Btf {
         self.number(KIND_FUNC, name)
     }
 
-    /// The number of another name for a type.
+    /// The number of a typedef.
     pub fn typedef(&self, name: &str) -> Option<u32> {
         self.number(KIND_TYPEDEF, name)
     }
@@ -138,7 +140,7 @@ impl Btf {
     fn member(&self, at: usize, index: usize) -> Result<Member, BtfError> {
         let at = at + 12 + index * 12;
         let offset = self.word(at + 8)?;
-        // With bit fields in the struct (kind_flag) the upper byte is the field's width.
+        // In a struct with bit fields (kind_flag), the upper byte is the field's width.
         Ok(Member { name: self.word(at)?, kind: self.word(at + 4)?, bit_offset: offset & 0x00ff_ffff })
     }
 

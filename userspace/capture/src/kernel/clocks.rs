@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
-/// CPU time of this process so far, all threads.
+/// CPU time of all threads of this process so far.
 pub fn cpu_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
@@ -19,7 +19,7 @@ pub fn of_thread(thread: i32) -> Option<Duration> {
     // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED: see include/linux/posix-timers_types.h.
     let clock = (!thread << 3) | 6;
     let mut time = std::mem::MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the time is written to what is ours, and is not read unless it was.
+    // SAFETY: the time is written to memory of ours, and read only if the call has succeeded.
     let time = unsafe {
         if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
             return None;

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::clocks::{of_thread, own_time};
 use crate::blocking;
 
-/// Turns the kernel's BPF run time statistics on for as long as it lives. They cost some 20 ns a program run, for
-/// every BPF program of the machine, and go off with the last holder.
+/// Enables the kernel's BPF run time statistics while it lives. They cost about 20 ns per program run, for
+/// every BPF program on the machine, and are disabled with the last holder.
 pub struct Statistics {
     _file: Option<OwnedFd>,
 }
 
 impl Statistics {
-    /// Without the right to it, the kernel's share of the cost stays unknown (0).
+    /// Without the necessary privilege, the kernel's share of the cost stays unknown (0).
     pub fn enable() -> Self {
         Self { _file: aya::sys::enable_stats(aya::sys::Stats::RunTime).ok() }
     }
@@ -30,17 +30,17 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// To be called by the thread before its first piece of work.
+    /// The thread calls this before its first piece of work.
     pub fn begin(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    /// To be called by the thread after each piece of work.
+    /// The thread calls this after each piece of work.
     pub fn note(&self) {
         self.noted.store(thread_time().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// With the piece of work that the thread is at, which can take seconds.
+    /// Includes the current piece of work, which can take seconds.
     pub fn so_far(&self) -> Duration {
         let noted = Duration::from_nanos(self.noted.load(Ordering::Relaxed));
         match self.thread.load(Ordering::Relaxed) {
@@ -50,12 +50,13 @@ impl ThreadTime {
     }
 }
 
-/// A helper thread may use this share of one CPU, and has saved this much CPU time at most: a process with hundreds of libraries is
-/// ready soon, and a machine that starts new programs all the time does not lose a CPU to us.
+/// A helper thread may use this share of one CPU and save at most this much CPU time. So a process with
+/// hundreds of libraries is ready soon, and a machine that keeps starting new programs does not lose a CPU to
+/// us.
 const HELPER_SHARE: f64 = 0.25;
 const HELPER_SAVED_MAX: Duration = Duration::from_secs(2);
 
-/// A resting helper looks this often whether somebody waits.
+/// How often a resting helper checks whether somebody is waiting.
 const REST_STEP: Duration = Duration::from_millis(50);
 
 /// A token bucket of CPU time. It refills at a share of one CPU and holds at most `saved_max`.
@@ -83,7 +84,7 @@ impl Bucket {
     }
 }
 
-/// What a helper thread may use.
+/// Limits what a helper thread uses.
 #[derive(Debug)]
 pub struct Duty {
     bucket: Bucket,
@@ -91,12 +92,12 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// To be called by the thread, as [`Self::rest`].
+    /// Like [`Self::rest`], to be called by the helper thread itself.
     pub fn begin() -> Self {
         Self { bucket: Bucket::new(HELPER_SHARE, HELPER_SAVED_MAX), used: thread_time() }
     }
 
-    /// Sleeps after a piece of work that took more than was left, unless somebody waits for the rest of the work.
+    /// Sleeps if the work so far has overdrawn the bucket, unless somebody is waiting for the rest.
     pub fn rest(&mut self, is_awaited: &AtomicBool) {
         let used = thread_time();
         let pause = self.bucket.spend(used.saturating_sub(self.used), Instant::now());
@@ -112,7 +113,7 @@ impl Duty {
     }
 }
 
-/// CPU time of the calling thread so far, with what others have done for it.
+/// CPU time of the calling thread so far, including work that others have done for it.
 pub fn thread_time() -> Duration {
     own_time() + blocking::helped()
 }
@@ -141,7 +142,7 @@ mod tests {
         }
         let share = (used - HELPER_SAVED_MAX).as_secs_f64() / (now - start).as_secs_f64();
         assert!((share - HELPER_SHARE).abs() < 0.01, "{share}");
-        // An hour without work saves no more than before.
+        // An hour without work saves no more than the maximum.
         now += Duration::from_secs(3600);
         let before = used;
         while bucket.spend(piece, now).is_zero() {
@@ -161,7 +162,7 @@ mod tests {
             let since = thread_time();
             while thread_time().saturating_sub(since) < Duration::from_millis(20) {}
             own.note();
-            // Until the test has looked.
+            // Wait until the test has checked.
             let _ = done.recv();
             thread_time()
         });

@@ -1,9 +1,9 @@
-//! Where the running kernel's code for interrupts is: a stack that leads through it is not the doing of the thread that
-//! it is on.
+//! The address range of the running kernel's interrupt code. A stack that passes through it was not caused by
+//! the thread it is on.
 
 use std::io::{BufRead, BufReader};
 
-/// From and to; both 0 where it cannot be had.
+/// Start and end; both 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryCode {
     pub start: u64,
@@ -11,7 +11,8 @@ pub struct EntryCode {
 }
 
 impl EntryCode {
-    /// The section of interrupts' entry code (include/asm-generic/vmlinux.lds.h, IRQENTRY_TEXT), by `/proc/kallsyms`.
+    /// The section of interrupt entry code (`IRQENTRY_TEXT` in
+    /// <https://github.com/torvalds/linux/blob/v6.1/include/asm-generic/vmlinux.lds.h>), from `/proc/kallsyms`.
     pub fn of_running_kernel() -> Self {
         std::fs::File::open("/proc/kallsyms").map_or_else(|_| Self::default(), |file| Self::parse(BufReader::new(file)))
     }

@@ -1,4 +1,5 @@
-//! BPF iterators: programs that the kernel runs for each mapping, or each descriptor, of every process when a file is read.
+//! BPF iterators: programs that the kernel runs for each mapping or descriptor of every process when a file
+//! is read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,10 +9,10 @@ use aya::programs::{Iter, ProgramError};
 use super::btf::Btf;
 use super::sparse;
 
-/// Bytes that one run may write: some 900,000 mappings.
+/// Bytes read from one run, about 900,000 mappings; a run that writes more is truncated.
 const OUTPUT_MAX: u64 = 64 << 20;
 
-/// Where the kernel has an iterator's function among its types; `None` where it has no such iterator.
+/// The BTF number of an iterator's function; `None` if the kernel lacks this iterator.
 pub fn number(btf: &Btf, kind: &str) -> Option<u32> {
     btf.function(&function(kind))
 }
@@ -24,7 +25,7 @@ pub fn load(program: &mut Iter, kind: &str, number: u32) -> Result<(), ProgramEr
     program.load(kind, &sparse::function(&function(kind), number)?)
 }
 
-/// Runs it, and returns all that it writes.
+/// Runs the iterator and returns all that it writes.
 pub fn run(program: &mut Iter) -> io::Result<Vec<u8>> {
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
     let link = program.attach().map_err(|error| other(&error))?;

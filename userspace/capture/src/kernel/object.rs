@@ -35,9 +35,10 @@ pub use refusal::Refusal;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 
-/// Bytes of the ring: half a second of 8 CPUs at 1 kHz with stacks of 60 frames.
+/// Size of the ring buffer: half a second of records from 8 CPUs at 1 kHz, with stacks of 60 frames. Records
+/// beyond that are lost and counted.
 pub const RING_BYTES: u32 = 4 << 20;
-/// Programs at the ends of processes' lives, and the tracepoints they hang on.
+/// The programs at forks, execs and exits, and their tracepoints.
 pub const LIFECYCLE: [(&str, &str); 3] = [
     ("process_fork", "sched_process_fork"),
     ("process_exec", "sched_process_exec"),
@@ -45,7 +46,7 @@ pub const LIFECYCLE: [(&str, &str); 3] = [
 ];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
-/// The sampler that sends the stacks themselves with their samples.
+/// The sampler that also sends a copy of each stack.
 pub const SAMPLER_COPIED: &str = "cpu_sample_copied";
 
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +80,7 @@ pub struct Object {
     ebpf: Ebpf,
     messages: Messages,
     known: Vec<Known>,
-    /// The one that is attached, or is going to be.
+    /// The sampler that is attached, or will be.
     sampler: &'static str,
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
@@ -92,26 +93,26 @@ pub struct Object {
     losses: PerCpuArray<MapData, u64>,
 }
 
-/// What the object has of the families.
+/// What the families contribute to the object.
 pub struct Contents {
     pub programs: Vec<ProgramSpec>,
-    /// How many entries maps have whose size is not that of the object's file.
+    /// Sizes of maps that differ from those in the object file, in entries.
     pub sizes: Vec<(&'static str, u32)>,
-    /// The programs' constants: offsets of fields in the kernel's structures.
+    /// The programs' constants: offsets of fields in kernel structures.
     pub offsets: Vec<Offsets>,
 }
 
-/// A walk in interrupt context may interrupt another, and either one in a probe.
+/// A walk in interrupt context may interrupt another, and both may interrupt one in a probe.
 const WALKS_PER_CPU: u32 = 3;
 
-/// A CPU's number is below that of the possible CPUs.
+/// CPU numbers are below the number of possible CPUs.
 fn walk_states() -> Result<u32, ObjectError> {
     let cpus = aya::util::nr_cpus().map_err(|(what, error)| ObjectError::Cpus(format!("{what}: {error}")))?;
     Ok(u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(WALKS_PER_CPU))
 }
 
 impl Object {
-    /// Makes the maps. `copy_pages` is for [`SAMPLER_COPIED`].
+    /// Creates the maps. `copy_pages` is for [`SAMPLER_COPIED`].
     pub fn open(features: Features, copy_pages: u32, contents: Contents) -> Result<Self, ObjectError> {
         let btf = Btf::of_running_kernel()?;
         let fsbase = btf.offset("task_struct", "thread")? + btf.offset("thread_struct", "fsbase")?;
@@ -135,7 +136,8 @@ impl Object {
             loader.override_global(name, offset, true);
         }
         let mut ebpf = loader
-            // aya would parse all of the kernel's BTF again, for relocations that rustc does not emit.
+            // Otherwise aya would parse all of the kernel's BTF again, for relocations that rustc does not
+            // emit.
             .btf(None)
             .override_global("TASK_FSBASE", &fsbase, true)
             .override_global("TASK_TGID", &tgid, true)
@@ -170,17 +172,17 @@ impl Object {
         })
     }
 
-    /// Starts to follow forks, execs and exits.
+    /// Starts following forks, execs and exits.
     pub fn attach_lifecycle(&mut self) -> Result<(), ObjectError> {
         self.attach_tracepoints(&LIFECYCLE)
     }
 
-    /// Logs the programs' debug messages, if they are on.
+    /// Logs the programs' debug messages, if they are enabled.
     pub fn log_messages(&mut self) {
         self.messages.log();
     }
 
-    /// Has the programs of the families with these bits act.
+    /// Enables the programs of the families with these bits.
     pub fn turn_on(&mut self, bits: u64) -> Result<(), ObjectError> {
         self.set(control::FAMILIES, bits)
     }
@@ -190,19 +192,20 @@ impl Object {
         self.control.set(index, value, 0).map_err(|error| ObjectError::Map { name: "CONTROL", error })
     }
 
-    /// Has the kernel side call for stacks that may be new only so often.
+    /// Sets the minimum gap between wake-ups by the kernel side for stacks with new code.
     pub fn call_at_most_each(&mut self, gap: Duration) {
         // If the map refuses the new value, the old one stays.
-        let _ = self.control.set(control::CALL_GAP, gap.as_nanos() as u64, 0);
+        let _ = self.control.set(control::WAKE_GAP, gap.as_nanos() as u64, 0);
     }
 
-    /// Has the programs at system calls tell of executable mappings: those of all processes, or of the watched ones.
+    /// Lets the system call programs report executable mappings: those of all processes, or of the watched
+    /// ones.
     pub fn report_mappings(&mut self, of_everybody: bool) -> Result<(), ObjectError> {
-        let whom = if of_everybody { control::tells::EVERYBODY } else { control::tells::WATCHED };
-        self.set(control::TELLS_MAPPINGS, whom)
+        let whom = if of_everybody { control::mappings_of::ALL } else { control::mappings_of::WATCHED };
+        self.set(control::REPORT_MAPPINGS, whom)
     }
 
-    /// Loads programs, and attaches each to a tracepoint.
+    /// Loads programs and attaches each to a tracepoint.
     pub fn attach_tracepoints(&mut self, programs: &[(&'static str, &'static str)]) -> Result<(), ObjectError> {
         for &(name, tracepoint) in programs {
             self.load(name)?;
@@ -212,19 +215,19 @@ impl Object {
         Ok(())
     }
 
-    /// Attaches a program whose arguments the kernel knows the types of.
+    /// Attaches a program with typed arguments (BTF).
     pub fn attach_typed(&mut self, name: &'static str) -> Result<(), ObjectError> {
         self.load(name)?;
         let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
         program.attach().map(drop).map_err(refused(name))
     }
 
-    /// Takes a map; to be called once.
+    /// Takes a map. Call once per map.
     pub fn take<M: TryFrom<Map, Error = aya::maps::MapError>>(&mut self, name: &'static str) -> Result<M, ObjectError> {
         take(&mut self.ebpf, name)
     }
 
-    /// Runs an iterator that is loaded, and returns all that it writes; `None` if it fails.
+    /// Runs a loaded iterator and returns all that it writes; `None` if it fails.
     pub fn iterate(&mut self, name: &'static str) -> Option<Vec<u8>> {
         let program: &mut Iter = program(&mut self.ebpf, name).ok()?;
         iterators::run(program).ok()
@@ -244,32 +247,32 @@ impl Object {
         descriptor(program.fd(), name)
     }
 
-    /// The name of the sampler that is attached, or is going to be.
+    /// The name of the sampler that is attached, or will be.
     pub fn sampler(&self) -> &'static str {
         self.sampler
     }
 
-    /// How long these programs have run, and how often.
+    /// Total run time of these programs, and the number of runs.
     pub fn run_time_of(&self, names: &[&str]) -> (Duration, u64) {
         let programs = names.iter().filter_map(|name| self.ebpf.program(name)?.info().ok());
         programs.fold((Duration::ZERO, 0), |(time, runs), info| (time + info.run_time(), runs + info.run_count()))
     }
 
-    /// The maps of unwind tables and mappings; to be taken once.
+    /// The maps of unwind tables and mappings. Call once.
     pub fn take_native(&mut self) -> Result<(Tables, MappingTable), ObjectError> {
         let rows: ArrayOfMaps<MapData, MapData> = take(&mut self.ebpf, "ROWS")?;
         let tables = Tables::new(rows, take(&mut self.ebpf, "FILES")?);
         Ok((tables, MappingTable::new(take(&mut self.ebpf, "MAPPINGS")?)))
     }
 
-    /// Loads the sampler that is going to be attached.
+    /// Loads the sampler to be attached.
     pub fn load_sampler(&mut self, name: &'static str) -> Result<(), ObjectError> {
         self.load(name)?;
         self.sampler = name;
         Ok(())
     }
 
-    /// Starts sampling every CPU. Returns when.
+    /// Starts sampling every CPU. Returns the start time.
     pub fn attach_sampler(&mut self, rate_hz: u32) -> Result<Nanos, ObjectError> {
         let name = self.sampler;
         let program: &mut PerfEvent = program(&mut self.ebpf, name)?;
@@ -286,7 +289,7 @@ impl Object {
         Ok(since)
     }
 
-    /// Has the processor sample accesses on every CPU, and run this program for each.
+    /// Makes the processor sample accesses on every CPU and run this program for each.
     pub fn attach_addresses(&mut self, name: &'static str, unit: &Unit, rate_hz: u32) -> Result<(), ObjectError> {
         let program = self.load_perf_event(name)?;
         let addresses =
@@ -295,38 +298,38 @@ impl Object {
         Ok(())
     }
 
-    /// Keeps the samples from beating with what is sampled. To be called a few times a second.
+    /// Keeps the sampling clock from beating with periodic programs. Call a few times a second.
     pub fn jitter_ticks(&mut self) {
         if let Some(ticks) = &mut self.ticks {
             ticks.jitter(|period| report_period(&mut self.control, period));
         }
     }
 
-    /// Has the kernel side keep this share of the samples, chosen at random. Whether it does.
+    /// Makes the kernel side keep this share of the samples, chosen at random. Returns whether it does.
     pub fn keep_samples(&mut self, share: f64) -> bool {
         let keep = if share >= 1.0 { 0 } else { (share * 2_f64.powi(32)).max(1.0) as u64 };
         self.control.set(control::KEEP, keep, 0).is_ok()
     }
 
-    /// Stops sampling; what is in the ring stays.
+    /// Stops sampling; records in the ring buffer stay.
     pub fn detach_sampler(&mut self) {
         self.ticks = None;
         self.addresses = None;
     }
 
-    /// Nanoseconds that the programs have run; needs the kernel's BPF statistics to be on.
+    /// Total run time of all programs; needs the kernel's BPF statistics.
     pub fn run_time(&self) -> Duration {
         self.ebpf.programs().filter_map(|(_, program)| program.info().ok()).map(|info| info.run_time()).sum()
     }
 
-    /// Sums of the kernel side's loss counters since it was loaded, by [`Loss`].
+    /// Sums of the kernel side's loss counters since loading, by [`Loss`].
     pub fn losses(&self) -> [u64; Loss::COUNT] {
         std::array::from_fn(|index| self.losses.get(&(index as u32), 0).map_or(0, |values| values.iter().sum()))
     }
 }
 
 fn report_period(control: &mut Array<MapData, u64>, period: Period) {
-    // If the map refuses the new value, the old one stays.
+    // If the map refuses a new value, the old one stays.
     let _ = control.set(control::PERIOD, period.length.0, 0);
     let _ = control.set(control::TICKS_SINCE, period.since.0, 0);
     let _ = control.set(control::FIRST_TICK, period.first.0, 0);
@@ -340,7 +343,7 @@ fn refused(name: &'static str) -> impl Fn(ProgramError) -> ObjectError {
     move |error| ObjectError::Program(Refusal::new(name, &error))
 }
 
-/// A loaded program's descriptor, to keep.
+/// Duplicates a loaded program's descriptor.
 fn descriptor(program: Result<&ProgramFd, ProgramError>, name: &'static str) -> Result<OwnedFd, ObjectError> {
     program.and_then(|program| Ok(program.as_fd().try_clone_to_owned()?)).map_err(refused(name))
 }

@@ -1,12 +1,12 @@
-//! What is known of a BPF program before it is loaded.
+//! What is known about a BPF program before it is loaded.
 
 use pyobs_model::Family;
 
-/// What a program attaches to decides how it is loaded.
+/// What a program attaches to, which determines how it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Plain,
-    /// At a tracepoint whose arguments have types; this is the tracepoint's own type in the kernel's BTF.
+    /// A tracepoint with typed arguments; this is the tracepoint's type in the kernel's BTF.
     Typed(&'static str),
     /// An iterator over objects of this kind.
     Iterator(&'static str),
@@ -15,10 +15,10 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramSpec {
     pub name: &'static str,
-    /// Those that need it.
+    /// The families that need it.
     pub families: &'static [Family],
     pub kind: Kind,
-    /// Its families do without it, with less or in another way.
+    /// Whether its families also work without it, with less data or in another way.
     pub optional: bool,
 }
 

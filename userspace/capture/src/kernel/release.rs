@@ -1,11 +1,11 @@
-//! Which kernel runs.
+//! The running kernel's release.
 
-/// As uname(2) has it.
+/// As reported by uname(2).
 pub fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// The release as (major, minor); zero for what cannot be read.
+/// The release as (major, minor); zero for parts that cannot be parsed.
 pub fn version() -> (u32, u32) {
     parse(&release())
 }

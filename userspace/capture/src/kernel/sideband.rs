@@ -1,8 +1,9 @@
-//! The kernel's notices of executable mappings, through perf events that count nothing; where programs run at system calls,
-//! these tell the same (`ebpf/programs/src/code.rs`), for the notices cost every mmap and munmap of the machine.
+//! The kernel's notices of executable mappings, from perf events that count nothing. They cost every mmap and
+//! munmap on the machine, so where programs run at system calls, these report mappings instead
+//! (`ebpf/programs/src/code.rs`).
 //!
-//! They say which file was mapped by device and inode, so that a process whose files are known costs nothing more:
-//! no scan of its memory map.
+//! A notice gives the mapped file's device and inode, so that a process whose files are all known needs no
+//! scan of its memory map.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,7 +19,8 @@ use pyobs_abi::process;
 
 use crate::files::FileId;
 
-/// Pages of each CPU's ring, as a power of two: 128 KiB hold some thousand notices.
+/// Pages of each CPU's ring buffer, as a power of two: 128 KiB hold about a thousand notices. When it is
+/// full, the kernel drops notices and counts them.
 const RING_PAGES: u8 = 5;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +32,7 @@ pub struct SidebandError {
     error: std::io::Error,
 }
 
-/// Something was mapped executable.
+/// A notice of an executable mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mapped {
     pub pid: u32,
@@ -40,7 +42,7 @@ pub struct Mapped {
 /// What was mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Behind {
-    /// Memory without a file.
+    /// Anonymous memory.
     Nothing,
     File(FileId),
     Unknown,
@@ -82,12 +84,12 @@ impl Sideband {
         Ok(Self { cpus: cpus.collect::<Result<_, _>>()? })
     }
 
-    /// What to poll for news.
+    /// The descriptors to poll for notices.
     pub fn files(&self) -> impl Iterator<Item = impl AsFd> + '_ {
         self.cpus.iter().map(|(_, file)| file)
     }
 
-    /// Takes all news; returns how many notices the kernel had to drop.
+    /// Takes all notices; returns how many the kernel had to drop.
     pub fn drain(&mut self, mut mapped: impl FnMut(Mapped)) -> u64 {
         let mut lost = 0;
         for (sampler, _) in &self.cpus {
@@ -120,7 +122,7 @@ mod tests {
             let record = process::Mapped { ino, dev, is_known, ..process::Mapped::default() };
             Mapped::from(&record).behind
         };
-        // MKDEV(8, 17), as the kernel has it.
+        // MKDEV(8, 17) in the kernel's format.
         let file = FileId { device: (8, 17), inode: 42 };
         assert_eq!(behind(42, 8 << 20 | 17, 1), Behind::File(file));
         assert_eq!(behind(0, 0, 1), Behind::Nothing);

@@ -1,16 +1,17 @@
-//! Type information for aya that has one type of the kernel's, at its number.
+//! BTF for aya that contains a single kernel type, at its own number.
 //!
-//! aya finds the number of what a program attaches to by its name, in types that it parses out of all of the kernel's BTF, for tens
-//! of megabytes. [`super::btf::Btf`] knows it already: here are as many types without a meaning, and then that one.
+//! aya looks up a program's attach type by name, for which it parses the whole kernel's BTF, using tens of
+//! megabytes. [`super::btf::Btf`] already knows the number, so this BTF has that many placeholder types,
+//! followed by the real one.
 
 use aya::{Btf, BtfError};
 
 use super::btf::{KIND_FUNC, KIND_TYPEDEF, MAGIC};
 
-/// `struct btf_header` (include/uapi/linux/btf.h).
+/// `struct btf_header` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/btf.h>).
 const HEADER: usize = 24;
 const VERSION: u32 = 1;
-/// A declaration without a name.
+/// A forward declaration, without a name.
 const KIND_FORWARD: u32 = 7;
 
 pub fn function(name: &str, number: u32) -> Result<Btf, BtfError> {

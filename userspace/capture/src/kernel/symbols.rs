@@ -9,10 +9,10 @@ use blazesym::{Addr, MaybeDefault};
 
 use crate::cache::Cache;
 
-/// Names that are kept at the most.
+/// Cached names; when there are more, the cache is cleared.
 const CACHE_MAX: usize = 16384;
 
-/// Looks names up in `/proc/kallsyms`, which is read on first need.
+/// Looks names up in `/proc/kallsyms`, which is read on first use.
 pub struct Symbols {
     symbolizer: Symbolizer,
     names: Cache<u64, Arc<str>>,
@@ -26,17 +26,17 @@ impl Default for Symbols {
 }
 
 impl Symbols {
-    /// The function at each address; `kernel` where the user may not see the kernel's symbols.
+    /// The function at an address; `kernel` if the user may not see the kernel's symbols.
     pub fn name(&mut self, address: u64) -> Arc<str> {
         self.names.get(&address).unwrap_or(&self.unknown).clone()
     }
 
-    /// Whether [`Self::learn`] would learn something from `address`.
+    /// Whether the name of `address` is cached.
     pub fn knows(&self, address: u64) -> bool {
         self.names.peek(&address).is_some()
     }
 
-    /// Looks up names for addresses that come up for the first time.
+    /// Looks up names for new addresses.
     pub fn learn(&mut self, addresses: &[u64]) {
         let source = Source::Kernel(Kernel {
             kallsyms: MaybeDefault::Some(PathBuf::from("/proc/kallsyms")),

@@ -1,7 +1,7 @@
-//! The perf events that drive the samples, one a CPU.
+//! The perf events that drive the samples, one per CPU.
 //!
-//! They count the CPU's time (`cpu-clock`), so that each tick stands for a known length of it. Hardware cycles would not: their
-//! period changes with the frequency of the CPU, and a CPU without work has none.
+//! They count CPU time (`cpu-clock`), so that each tick stands for a known time. Hardware cycles would not:
+//! their period changes with the CPU's frequency, and an idle CPU has none.
 
 use std::fs::File;
 use std::io;
@@ -15,15 +15,15 @@ use pyobs_model::Nanos;
 
 use crate::machine;
 
-/// What drives the samples.
+/// The event that drives the samples.
 pub const CLOCK: &str = "cpu-clock";
-/// `PERF_EVENT_IOC_PERIOD` (include/uapi/linux/perf_event.h).
+/// `PERF_EVENT_IOC_PERIOD` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/perf_event.h>).
 const SET_PERIOD: libc::Ioctl = 0x4008_2404;
-/// The period changes this often, but not before this many ticks: a change starts the ticks anew, and changes that come faster than
-/// ticks would leave none.
+/// The period changes this often, but not before this many ticks: a change restarts the period, so changes
+/// more frequent than ticks would leave none.
 const JITTER_EVERY: Duration = Duration::from_millis(250);
 const JITTER_TICKS: u64 = 8;
-/// By at most this share.
+/// The period changes by at most this share.
 const JITTER: f64 = 0.1;
 
 /// Runs a BPF program on every tick of every CPU, until it is dropped.
@@ -37,23 +37,24 @@ pub struct Ticks {
 /// How the CPUs tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Period {
-    /// Between two ticks.
+    /// Time between two ticks.
     pub length: Nanos,
-    /// The first tick comes one length later.
+    /// The first tick comes one `length` later.
     pub since: Nanos,
     /// The time that the first tick stands for.
     pub first: Nanos,
 }
 
 impl Period {
-    /// Nothing ticked before.
+    /// No tick came before.
     fn start(length: Nanos, since: Nanos) -> Self {
         Self { length, since, first: Nanos(length.0 + length.0 / 2) }
     }
 
-    /// The last tick before the change stands for half of its period after it, whenever the change comes. The first one after it stands
-    /// for the rest, so that no time is left out or counted twice. A mean would not do: changes come when user space runs, and
-    /// that is often right after a tick that woke it.
+    /// The last tick before a change stands for the time up to half of its period after it, whenever the
+    /// change comes. The first tick after the change stands for the rest, so that no time is lost or counted
+    /// twice. Averaging would be biased: changes come when user space runs, often right after a tick that
+    /// woke it.
     fn change(self, length: Nanos, since: Nanos) -> Self {
         let past_the_last_tick = since.saturating_sub(self.since).0 % self.length.0.max(1);
         let first = (past_the_last_tick + length.0 + length.0 / 2).saturating_sub(self.length.0 / 2);
@@ -67,7 +68,7 @@ impl Ticks {
         let program = File::from(program.try_clone_to_owned()?);
         let counters =
             cpus.iter().map(|cpu| counter(*cpu, period(rate_hz, 0.0), &program)).collect::<io::Result<_>>()?;
-        // Any number but zero.
+        // Any number except zero.
         let random = machine::monotonic().0 | 1;
         Ok(Self { counters, rate_hz, period: Period::start(period(rate_hz, 0.0), machine::monotonic()), random })
     }
@@ -79,8 +80,8 @@ impl Ticks {
         self.counters.iter().try_for_each(Counter::enable)
     }
 
-    /// Changes the period a little a few times a second. With a fixed one, a program that does something as often would always be
-    /// sampled at the same point of it.
+    /// Changes the period slightly a few times a second. With a fixed one, a program with the same period
+    /// would always be sampled at the same point.
     pub fn jitter(&mut self, report: impl FnOnce(Period)) {
         let age = machine::monotonic().saturating_sub(self.period.since);
         if age < self.next_change() {
@@ -91,13 +92,13 @@ impl Ticks {
         report(self.period);
         for counter in &self.counters {
             let value = length.0;
-            // SAFETY: the descriptor is that of a perf event, and the kernel reads eight bytes, which live here. An event that keeps
-            // its period ticks on.
+            // SAFETY: the descriptor is that of a perf event, and the kernel reads eight bytes, which live
+            // here. If this fails, the event keeps its period.
             let _ = unsafe { libc::ioctl(counter.file().as_raw_fd(), SET_PERIOD, &raw const value) };
         }
     }
 
-    /// How old the period gets.
+    /// Age at which the period is changed.
     fn next_change(&self) -> Nanos {
         Nanos(self.period.length.0 * JITTER_TICKS).max(Nanos(JITTER_EVERY.as_nanos() as u64))
     }
@@ -116,7 +117,7 @@ fn period(rate_hz: u32, change: f64) -> Nanos {
 }
 
 fn counter(cpu: u32, period: Nanos, program: &File) -> io::Result<Counter> {
-    // Ticks on a CPU without work would run the program for nothing.
+    // Ticks on an idle CPU would run the program for nothing.
     let exclude = Priv { idle: true, ..Priv::default() };
     let opts = Opts { exclude, sample_on: SampleOn::Count(period.0), ..Opts::default() };
     let counter = Counter::new(Software::CpuClock, (Proc::ALL, Cpu(cpu)), opts)?;
@@ -138,7 +139,7 @@ mod tests {
         for pasts in [[0, 0, 0], [9_999, 9_999, 9_999], [1, 5_000, 700]] {
             let (mut present, mut reported, mut last) = (Period::start(Nanos(10_000), Nanos(0)), 0, 0);
             for (number, past) in pasts.into_iter().enumerate() {
-                // Four ticks, and then the change.
+                // Four ticks, then the change.
                 reported += present.first.0 + 3 * present.length.0;
                 last = present.since.0 + 4 * present.length.0;
                 assert_eq!(reported, last + present.length.0 / 2, "{pasts:?}, change {number}");

@@ -1,6 +1,6 @@
 //! The tracepoints of single system calls.
 //!
-//! Each has a number, which tracefs tells: the one that is mounted, or else one that we mount where nobody sees it.
+//! Each has a number, which tracefs shows: the mounted one, or else one that we mount privately.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,11 +16,11 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use super::bpf::{self, MapCreate};
 
 const MOUNTED: &str = "/sys/kernel/tracing";
-/// `TRACEFS_MAGIC` (include/uapi/linux/magic.h).
+/// `TRACEFS_MAGIC` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/magic.h>).
 const MAGIC: i64 = 0x7472_6163;
 const CALLS: &str = "events/syscalls";
 
-/// Where tracefs has the system calls.
+/// The tracefs folder of system calls.
 pub struct Calls(OwnedFd);
 
 impl Calls {
@@ -37,7 +37,8 @@ impl Calls {
         Ok(Self(folder(root.as_fd(), CALLS)?))
     }
 
-    /// Runs a program at a point (`sys_enter_close`), on whichever CPU it is come to. Never, if this kernel has no such call.
+    /// Runs a program at a tracepoint such as `sys_enter_close`, on every CPU. Does nothing if this kernel
+    /// lacks the call.
     pub fn attach(&self, program: &File, point: &str, attached: &mut Attached) -> io::Result<()> {
         let Some(id) = self.number(point)? else { return Ok(()) };
         let event = event(id)?;
@@ -45,7 +46,7 @@ impl Calls {
         attached.keep(event.file().as_fd())
     }
 
-    /// Opens an event at one of them, and closes it.
+    /// Checks that an event can be opened at one of them.
     pub fn try_out(&self) -> io::Result<()> {
         let id = self.number("sys_enter_munmap")?.ok_or(io::ErrorKind::NotFound)?;
         event(id).map(drop)
@@ -63,7 +64,7 @@ impl Calls {
     }
 }
 
-/// It counts for one CPU; a program that it has runs for all.
+/// The event itself counts on one CPU; its program runs on all.
 fn event(id: u64) -> io::Result<Counter> {
     Counter::new(Tracepoint { id }, (Proc::ALL, Cpu(0)), Opts::default())
 }
@@ -74,15 +75,17 @@ fn folder(within: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
 
 /// What is attached, until it is dropped.
 ///
-/// To close an event of a tracepoint takes 40 to 80 ms, one at a time (kernel/trace/trace_event_perf.c, perf_trace_event_unreg).
-/// These are kept by a map of perf events, which the kernel empties behind our back: we need not wait.
+/// Closing a tracepoint's event takes 40 to 80 ms, and events are closed one at a time
+/// (`perf_trace_event_unreg` in <https://github.com/torvalds/linux/blob/v6.1/kernel/trace/trace_event_perf.c>).
+/// These are kept in a map of perf events, which the kernel empties in the background, so that we need not
+/// wait.
 pub struct Attached {
     map: OwnedFd,
     count: u32,
 }
 
 impl Attached {
-    /// Room for so many.
+    /// Creates room for this many.
     pub fn new(entries: u32) -> io::Result<Self> {
         const PERF_EVENT_ARRAY: u32 = 4;
         let map = MapCreate { kind: PERF_EVENT_ARRAY, key_size: 4, value_size: 4, entries, flags: 0 };

@@ -1,5 +1,5 @@
-//! Puts BPF programs on places in files of code. Not by aya, which asks the kernel what it can do on every attachment,
-//! by loading a program: a right that we have given up by then.
+//! Attaches BPF programs to places in code files. aya is not used for this: it probes the kernel's features
+//! on every attachment by loading a program, a privilege that we have given up by then.
 
 use std::ffi::{CStr, c_long};
 use std::fs;
@@ -23,7 +23,7 @@ pub struct Uprobes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     Everybody,
-    /// A process, all of its threads. Not its children: the kernel takes the probe away from them.
+    /// All threads of a process, but not its children: the kernel removes the probe from them.
     Process(u32),
 }
 
@@ -34,8 +34,8 @@ impl Uprobes {
         Ok(Self { kind })
     }
 
-    /// Runs a program whenever control comes to `offset` of the file at `path`. It ends when the descriptor is closed,
-    /// which waits for all CPUs: tens of milliseconds.
+    /// Runs a program whenever control reaches `offset` of the file at `path`. Closing the descriptor ends
+    /// this and waits for all CPUs, which takes tens of milliseconds.
     pub fn attach(
         self,
         program: BorrowedFd<'_>,
@@ -49,21 +49,22 @@ impl Uprobes {
     }
 
     fn open(self, path: &CStr, offset: u64, scope: Scope) -> io::Result<OwnedFd> {
-        // SAFETY: every field is an integer, a bit field of integers or a union of integers, for which zero is valid.
+        // SAFETY: every field is an integer, a bit field of integers or a union of integers, for which zero
+        // is valid.
         let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
         attributes.size = size_of::<perf_event_attr>() as u32;
         attributes.type_ = self.kind;
         attributes.__bindgen_anon_3.config1 = path.as_ptr().addr() as u64;
         attributes.__bindgen_anon_4.config2 = offset;
-        // The event itself counts for one thread or one CPU; its program runs for all of the scope.
+        // The event itself counts one thread or one CPU; its program runs for the whole scope.
         let (pid, cpu) = match scope {
             Scope::Everybody => (-1, 0),
             Scope::Process(pid) => (c_long::from(pid), -1),
         };
         const NO_GROUP: c_long = -1;
         const CLOSE_ON_EXEC: c_long = 8;
-        // SAFETY: the attributes are initialised and say their own size; the kernel reads them, and the path that they
-        // point to, only during the call.
+        // SAFETY: the attributes are initialized and give their own size; the kernel reads them, and the path
+        // that they point to, only during the call.
         let got = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -87,9 +88,9 @@ fn link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Resu
 /// What a hit costs on this machine before its program runs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrapCosts {
-    /// On an instruction that the kernel carries out itself.
+    /// On an instruction that the kernel emulates.
     pub cheap: u32,
-    /// On one that it steps over a copy of.
+    /// On one that the kernel single-steps.
     pub stepped: u32,
 }
 
@@ -104,7 +105,7 @@ extern "C" fn stepped_over() {
 }
 
 impl Uprobes {
-    /// Tries both kinds on functions of pyobs itself; fails when no probe can be put at all.
+    /// Measures both kinds on functions of pyobs itself; fails if no probe can be attached at all.
     pub fn trap_costs(self) -> io::Result<TrapCosts> {
         Ok(TrapCosts { cheap: self.trap_cost(emulated)?, stepped: self.trap_cost(stepped_over)? })
     }
@@ -125,19 +126,19 @@ impl Uprobes {
     }
 }
 
-/// Where in our own file the code at `address` is.
+/// The offset of the code at `address` in our own file.
 fn own_offset(address: u64) -> Option<u64> {
     let mappings = crate::process_maps::Mappings::of(std::process::id()).ok()?;
     let mapping = mappings.find(address)?;
     Some(address - mapping.start + mapping.offset)
 }
 
-/// Threads that close probes at once; each close waits, but several wait together.
+/// Threads that close probes at the same time. Each close waits, but several wait together.
 const CLOSERS: usize = 8;
 
 static CLOSING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
-/// Closes probes while we go on. The threads end when they are done.
+/// Closes probes in the background. The threads end when they are done.
 pub fn close_later(mut probes: Vec<OwnedFd>) {
     let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
     closing.retain(|thread| !thread.is_finished());
@@ -145,14 +146,15 @@ pub fn close_later(mut probes: Vec<OwnedFd>) {
     while !probes.is_empty() {
         let share = probes.split_off(probes.len().saturating_sub(share));
         let thread = std::thread::Builder::new().name("detach".to_owned());
-        // Without a thread they are closed here and now.
+        // If no thread can be started, they are closed here and now.
         closing.extend(thread.spawn(move || drop(share)));
     }
 }
 
-/// Waits, when it is dropped, until all these are closed. The end of the process would kill the threads in the middle of it, and
-/// the kernel then leaves the probe's instruction in the programs that run ("failed to unregister, leaking uprobe",
-/// kernel/events/uprobes.c): they trap at it for as long as they live.
+/// When dropped, waits until all these probes are closed. Process exit would kill the threads halfway, and
+/// the kernel would then leave the probe's instruction in the running programs ("failed to unregister,
+/// leaking uprobe", <https://github.com/torvalds/linux/blob/v6.1/kernel/events/uprobes.c>), which would trap at
+/// it for the rest of their lives.
 #[derive(Debug, Default)]
 pub struct Closed;
 
@@ -160,7 +162,7 @@ impl Drop for Closed {
     fn drop(&mut self) {
         let closing = std::mem::take(&mut *CLOSING.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in closing {
-            // One that panicked has closed what it had.
+            // A thread that panicked has still closed its probes.
             let _ = thread.join();
         }
     }

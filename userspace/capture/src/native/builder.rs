@@ -1,4 +1,4 @@
-//! Makes unwind tables in a thread of its own: a large library takes a tenth of a second.
+//! Makes unwind tables in a thread of its own, because a large library takes a tenth of a second.
 
 use std::fs::File;
 use std::sync::atomic::AtomicBool;
@@ -12,25 +12,25 @@ use crate::kernel::cost::{Duty, ThreadTime};
 use crate::kernel::release;
 use crate::privileges::{self, Keep};
 
-/// The end of a recording does not wait for tables: a stack that lacks one says so.
+/// Set at the end of a recording, which does not wait for tables: a stack that lacks one is marked so.
 static NOBODY_WAITS: AtomicBool = AtomicBool::new(false);
 
 /// What a table is made from.
 pub enum From {
-    /// An ELF file of so many bytes.
+    /// An ELF file and its size in bytes.
     File(File, u64),
-    /// An ELF image as it lies in memory.
+    /// An ELF image copied from memory.
     Memory(Vec<u8>),
 }
 
-/// A file is done.
+/// A finished table.
 pub struct Built {
     pub number: u32,
-    /// `None` for a file that says nothing of its frames.
+    /// `None` for a file without unwind information.
     pub table: Option<Table>,
 }
 
-/// What a thread passes on to the one that replaces it.
+/// State that a thread passes on to the one that replaces it.
 struct Work {
     jobs: Mutex<Receiver<(u32, From)>>,
     done: Sender<Built>,
@@ -53,17 +53,17 @@ impl Builder {
         Ok(Self { jobs, done, work, watch })
     }
 
-    /// What it has cost so far.
+    /// CPU time used so far.
     pub fn thread_time(&self) -> ThreadTime {
         self.work.time.clone()
     }
 
     pub fn ask(&self, number: u32, from: From) {
-        // The thread ends only when we do.
+        // Cannot fail: the thread ends only with us.
         let _ = self.jobs.send((number, from));
     }
 
-    /// What is done by now. A file that does not answer counts as one that says nothing.
+    /// The tables finished by now. A file that does not respond counts as one without unwind information.
     pub fn done(&mut self) -> Vec<Built> {
         let mut done: Vec<Built> = self.done.try_iter().collect();
         if let Some(number) = self.watch.held_up() {
@@ -77,7 +77,7 @@ impl Builder {
 }
 
 impl Work {
-    /// Starts a thread: the first one, or one that replaces another.
+    /// Starts a thread: the first one, or a replacement.
     fn go_on(work: &Arc<Self>) -> std::io::Result<Watch<u32>> {
         let (seat, watch) = seat::pair();
         let work = Arc::clone(work);
@@ -86,7 +86,7 @@ impl Work {
     }
 
     fn build(&self, seat: &Seat<u32>) {
-        // It reads what strangers wrote, from files that are open already.
+        // It parses untrusted input, from files that are already open.
         let _ = privileges::drop_after_attach(release::version(), Keep::Reading);
         self.time.begin();
         let mut duty = Duty::begin();

@@ -1,8 +1,8 @@
-//! Native code: how to step from a frame to its caller, and what functions are called.
+//! Native code: how to step from a frame to its caller, and which functions are called.
 //!
-//! The kernel side walks a native stack by tables ([`pyobs_abi::unwind`]), which [`table`] makes of a file's call frame
-//! information, one row at a time by [`rules`]; [`builder`] does so beside the work, [`store`] keeps them where the
-//! kernel side finds them. [`Native`] brings these together.
+//! The kernel side walks native stacks with tables ([`pyobs_abi::unwind`]). [`table`] makes them from a
+//! file's call frame information, row by row with [`rules`]. [`builder`] does so in its own thread, and
+//! [`store`] puts them into the kernel side's maps. [`Native`] combines these.
 
 pub mod builder;
 pub mod images;
@@ -26,7 +26,7 @@ use crate::kernel::cost::ThreadTime;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::{Mapping, Mappings};
 
-/// The kernel's code in user space has two pages, or a few.
+/// Upper limit for the vDSO, which has a few pages.
 const VDSO_MAX: u64 = 64 << 10;
 
 /// Everything that the kernel side needs to step through native code.
@@ -35,17 +35,17 @@ pub struct Native {
     tables: Tables,
     mappings: MappingTable,
     builder: Builder,
-    /// By number, whether its table is under way.
+    /// By number: whether its table is being made.
     asked: HashMap<u32, bool>,
-    /// Tables for which others make room.
+    /// Tables that wait until others are evicted.
     waiting: Vec<Built>,
 }
 
 impl Native {
     pub fn new(mut tables: Tables, mappings: MappingTable) -> std::io::Result<Self> {
-        // Where that cannot be set, stacks end at the first frame of a JIT.
+        // If this fails, stacks end at the first JIT frame.
         let _ = tables.chain_by_frame_pointers(unwind::FILE_ANONYMOUS);
-        // Where there is no room, each table says so.
+        // Failure is reported later, by each table without room.
         let _ = tables.reserve();
         Ok(Self {
             numbers: Numbers::default(),
@@ -57,12 +57,12 @@ impl Native {
         })
     }
 
-    /// What the making of tables has cost.
+    /// CPU time used to make tables.
     pub fn thread_time(&self) -> ThreadTime {
         self.builder.thread_time()
     }
 
-    /// Tells the kernel side the mappings of a process; `None` where there is no room.
+    /// Tells the kernel side the mappings of a process; `None` if there is no room.
     pub fn place(&mut self, mappings: &Mappings) -> Option<Placed> {
         self.renew_numbers();
         let mappings: Vec<_> = mappings
@@ -80,7 +80,7 @@ impl Native {
         self.mappings.place(&mappings, files)
     }
 
-    /// Takes numbers back from files that nothing maps any more, when there are no others.
+    /// When numbers are used up, takes them back from files that no process maps.
     fn renew_numbers(&mut self) {
         if !self.numbers.are_used_up() {
             return;
@@ -92,14 +92,14 @@ impl Native {
         }
     }
 
-    /// Asks for the tables of all files that a process maps.
+    /// Requests the tables of all files that a process maps.
     pub fn want_all(&mut self, pid: u32, mappings: &Mappings) {
         for mapping in mappings.iter() {
             self.want(pid, mapping);
         }
     }
 
-    /// Asks for the table of a file, unless it is there or under way.
+    /// Requests a file's table, unless it exists or is being made.
     pub fn want(&mut self, pid: u32, mapping: &Mapping) {
         let image = Image::of(mapping);
         let number = self.numbers.number(image);
@@ -117,9 +117,9 @@ impl Native {
             }
             _ => match files::open(pid, mapping) {
                 Ok(Some((file, size))) => Some(From::File(file, size)),
-                // No library, so that nothing else can be known of it.
+                // Not an ELF image, so its table is empty.
                 Ok(None) => Some(From::Memory(Vec::new())),
-                // It may be there next time.
+                // Not cached: it may be readable next time.
                 Err(_) => None,
             },
         };
@@ -129,7 +129,7 @@ impl Native {
         }
     }
 
-    /// Takes away what was made of a file that is another now.
+    /// Drops the table of a file that was replaced.
     pub fn forget(&mut self, file: FileId) {
         let number = self.numbers.number(Image::File(file));
         if Numbers::has_number(number) {
@@ -138,7 +138,7 @@ impl Native {
         }
     }
 
-    /// Puts tables that are done in their place.
+    /// Installs finished tables.
     pub fn settle(&mut self) {
         let mut built = std::mem::take(&mut self.waiting);
         built.extend(self.builder.done());
@@ -147,7 +147,7 @@ impl Native {
                 Some(table) => self.tables.install(built.number, &table.words, table.pages, table.code.origin()),
                 None => self.tables.chain_by_frame_pointers(built.number).map(|()| true),
             };
-            // A table without room is missing, as the samples say that need it.
+            // A table without room stays missing, and the samples that need it say so.
             if installed.unwrap_or(true) {
                 self.asked.insert(built.number, false);
             } else {
@@ -156,12 +156,12 @@ impl Native {
         }
     }
 
-    /// Whether tables are under way.
+    /// Whether tables are being made.
     pub fn is_busy(&self) -> bool {
         self.asked.values().any(|under_way| *under_way)
     }
 
-    /// Bytes that tables take in the kernel.
+    /// Bytes of kernel memory that tables use.
     pub fn bytes(&self) -> u64 {
         self.tables.bytes()
     }

@@ -1,4 +1,5 @@
-//! Looks native functions up in a thread of its own: the debug information of a library takes a second to read.
+//! Looks up native functions in a thread of its own, because a library's debug information takes a second to
+//! read.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,27 +22,28 @@ use crate::machine::living_thread;
 use crate::privileges::{self, Keep};
 use crate::process_maps::Mapping;
 
-/// A file stays open for this long, for the next places in it. No longer: its file system could not be unmounted.
+/// A file stays open this long for further look-ups, and no longer, because an open file keeps its file
+/// system from being unmounted.
 const OPEN_FOR: Duration = Duration::from_secs(1);
-/// Files that are open at once.
+/// Files open at once.
 const OPEN_MAX: usize = 64;
 
 /// A place in native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub image: Image,
-    /// Of anonymous memory, else 0.
+    /// For anonymous memory, else 0.
     pub pid: u32,
-    /// An offset in the file; in anonymous memory an address.
+    /// Offset in the file; for anonymous memory, an address.
     pub address: u64,
 }
 
-/// Places in one image, all of one process if that is anonymous memory.
+/// Places in one image, and for anonymous memory in one process.
 struct Question {
     image: Image,
     pid: u32,
     module: Arc<str>,
-    /// Of a file.
+    /// Set for a file.
     source: Option<Source>,
     keys: Vec<Key>,
 }
@@ -61,11 +63,11 @@ impl Question {
     }
 }
 
-/// What a thread passes on to the one that replaces it.
+/// State that a thread passes on to the one that replaces it.
 struct Work {
-    /// Those of one look together, for each message wakes the thread.
+    /// Batches, because each message wakes the thread.
     questions: Mutex<Receiver<Vec<Question>>>,
-    /// Of the last message, those that are left.
+    /// The rest of the last batch.
     rest: Mutex<VecDeque<Question>>,
     answers: Sender<Vec<Answer>>,
     time: ThreadTime,
@@ -77,12 +79,12 @@ pub struct Namer {
     answers: Receiver<Vec<Answer>>,
     work: Arc<Work>,
     watch: Watch<Image>,
-    /// Images whose files do not answer.
+    /// Images whose files do not respond.
     held_up: HashSet<Image>,
-    /// What [`Self::flush`] will ask.
+    /// Collected for the next [`Self::flush`].
     collected: HashMap<(Image, u32), Question>,
     open: HashMap<FileId, (Arc<File>, Instant)>,
-    /// What has an answer already: none.
+    /// Answers without a name, known at once.
     given_up: Vec<Answer>,
 }
 
@@ -110,7 +112,7 @@ impl Namer {
         })
     }
 
-    /// Collects a place that a process has in this mapping.
+    /// Collects a place in a mapping of this process.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
         if self.held_up.contains(&key.image) {
             return self.give_up(key, Arc::clone(&mapping.name));
@@ -126,17 +128,17 @@ impl Namer {
         question.keys.push(key);
     }
 
-    /// What it has cost so far.
+    /// CPU time used so far.
     pub fn thread_time(&self) -> ThreadTime {
         self.work.time.clone()
     }
 
-    /// The recording has ended, and waits for the names that are missing.
+    /// Announces that the recording has ended and waits for the missing names.
     pub fn hurry(&self) {
         self.work.awaited.store(true, Ordering::Relaxed);
     }
 
-    /// Opens a file again that is another now.
+    /// Reopens a file that was replaced.
     pub fn forget(&mut self, file: FileId) {
         self.open.remove(&file);
     }
@@ -146,11 +148,11 @@ impl Namer {
         self.given_up.push((key, module, Vec::new()));
     }
 
-    /// Asks what was collected.
+    /// Sends the collected questions.
     pub fn flush(&mut self) {
         self.open.retain(|_, (_, since)| since.elapsed() < OPEN_FOR);
         if !self.collected.is_empty() {
-            // The thread ends only when we do.
+            // Cannot fail: the thread ends only with us.
             let _ = self.questions.send(self.collected.drain().map(|(_, question)| question).collect());
         }
     }
@@ -167,7 +169,7 @@ impl Namer {
 }
 
 impl Work {
-    /// Starts a thread: the first one, or one that replaces another.
+    /// Starts a thread: the first one, or a replacement.
     fn go_on(work: &Arc<Self>) -> std::io::Result<Watch<Image>> {
         let (seat, watch) = seat::pair();
         let work = Arc::clone(work);
@@ -178,7 +180,7 @@ impl Work {
     fn answer(&self, seat: &Seat<Image>) {
         self.time.begin();
         let mut duty = Duty::begin();
-        // It reads what strangers wrote.
+        // It parses untrusted input.
         let _ = privileges::drop_after_attach(release::version(), Keep::Reading);
         let mut names = Names::default();
         while let Some(question) = self.next() {

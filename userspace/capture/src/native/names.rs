@@ -1,8 +1,9 @@
-//! Names of native functions: by the symbol tables and the debug information of files, and by the maps that processes
-//! keep of code that they make themselves.
+//! Names of native functions, from files' symbol tables and debug information, and from the maps that
+//! processes write for code they generate.
 //!
-//! Names are looked up beside the work, for addresses that come up for the first time. Whoever is watched has written
-//! the files, so nothing in them is believed: they are read, not mapped, in pieces, up to limits, without recursion.
+//! Another thread looks names up, for addresses seen for the first time. The watched user may have written
+//! the files, so nothing in them is trusted: they are read instead of mapped, in pieces, up to limits,
+//! without recursion.
 
 mod debug_file;
 pub mod demangle;
@@ -31,28 +32,28 @@ use self::symbols::Symbols;
 use crate::cache::Cache;
 use crate::files::{FileId, Stamp};
 
-/// A name is cut behind so many bytes.
+/// Longer names are truncated.
 const NAME_MAX: usize = 1024;
-/// Addresses whose names are remembered.
+/// Addresses whose names are cached.
 const ADDRESSES_MAX: usize = 16_384;
-/// Files whose tables are remembered, and what these take at the most.
+/// Files whose tables are cached, and the bytes these may use.
 const FILES_MAX: usize = 64;
 const FILES_BYTES_MAX: usize = 8 << 20;
-/// Files whose numbers are remembered, so that their addresses' names are found when their tables are not any more.
+/// Files whose numbers are kept, so that cached names are found after a file's tables were dropped.
 const NUMBERS_MAX: usize = 4096;
 
-/// A file whose functions are asked for.
+/// A file to look functions up in.
 #[derive(Debug)]
 pub struct Source {
     pub id: FileId,
     pub file: Arc<File>,
     /// As the process sees it.
     pub path: PathBuf,
-    /// `/proc/PID/root`, under which the process's own debug files are.
+    /// `/proc/PID/root`, which contains the process's own debug files.
     pub root: PathBuf,
 }
 
-/// A function at an address, and where in it.
+/// A function at an address, with the line in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     pub function: Arc<str>,
@@ -63,12 +64,12 @@ pub struct Name {
 /// A place in a file's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
-    /// Link-time.
+    /// Link-time address.
     Address(u64),
     Offset(u64),
 }
 
-/// What was read of a file.
+/// The cached tables of a file.
 #[derive(Debug, Default)]
 struct Known {
     number: u64,
@@ -77,7 +78,7 @@ struct Known {
     stubs: Stubs,
     dwarf: Option<Dwarf>,
     debug_file: Option<File>,
-    /// Which of these are of the debug file.
+    /// Which of these come from the debug file.
     symbols_are_apart: bool,
     dwarf_is_apart: bool,
 }
@@ -128,7 +129,7 @@ impl Known {
             frames.push(Frame { function: None, place: dwarf::Place::default() });
         }
         let outermost = frames[0].function.as_ref();
-        // The source's bare name tells less than a symbol that says in which namespace and type it is.
+        // A symbol with namespace and type says more than the source's bare name.
         let is_better =
             |symbol: &str| outermost.is_none_or(|function| !function.is_mangled && demangle::is_mangled(symbol));
         let symbol = symbol.filter(|symbol| is_better(symbol)).map(shown);
@@ -140,12 +141,12 @@ impl Known {
     }
 }
 
-/// Looks names up, and remembers them. What it takes has a bound.
+/// Looks names up and caches them, in bounded memory.
 #[derive(Debug)]
 pub struct Names {
-    /// The last is the one that was used last.
+    /// The most recently used last.
     files: Vec<Known>,
-    /// Files by number, also those of which nothing else is remembered.
+    /// Numbers of files, including those whose tables were dropped.
     numbers: Cache<(FileId, Option<Stamp>), u64>,
     count: u64,
     recently: Recently,
@@ -170,20 +171,20 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The functions at link-time addresses of a file: none where the file tells none, several where functions are
-    /// inlined into another, the outermost first. An address after a call is to be one less than the return address.
+    /// The functions at link-time addresses of a file: none if the file names none, several if calls are
+    /// inlined, the outermost first. For a return address, pass the address minus one.
     pub fn look_up(&mut self, source: &Source, addresses: &[u64]) -> Vec<Vec<Name>> {
         self.look_up_places(source, addresses.iter().map(|address| Place::Address(*address)))
     }
 
-    /// As [`Self::look_up`], by where in the file the code is.
+    /// Like [`Self::look_up`], by offset in the file.
     pub fn look_up_offsets(&mut self, source: &Source, offsets: &[u64]) -> Vec<Vec<Name>> {
         self.look_up_places(source, offsets.iter().map(|offset| Place::Offset(*offset)))
     }
 
     fn look_up_places(&mut self, source: &Source, places: impl Iterator<Item = Place> + Clone) -> Vec<Vec<Name>> {
         let number = self.number(source);
-        // Most questions are answered without the file.
+        // Most questions are answered from the cache, without the file.
         if let Some(names) = places.clone().map(|place| Some(self.found.get(&(number, place))?.to_vec())).collect() {
             return names;
         }
@@ -261,19 +262,19 @@ impl Names {
     }
 }
 
-/// `None` where a parser panicked, which those of other crates do on sums that do not fit, in builds that check.
+/// `None` if a parser panicked. Those of other crates panic on arithmetic overflow in builds that check it.
 fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// The name of a function as it is shown.
+/// A function's name as it is shown.
 fn shown(name: String) -> Arc<str> {
     let mut name = guarded(|| demangle::demangle(&name)).flatten().unwrap_or(name);
     truncate(&mut name, NAME_MAX);
     Arc::from(name)
 }
 
-/// Cuts a text behind `length` bytes, or a little before.
+/// Truncates a text to at most `length` bytes, at a character boundary.
 fn truncate(text: &mut String, length: usize) {
     text.truncate(text.floor_char_boundary(length));
 }

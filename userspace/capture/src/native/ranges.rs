@@ -1,14 +1,14 @@
-//! Which parts of an array that the kernel side reads are in use.
+//! Free space in an array that the kernel side reads.
 
 use std::time::{Duration, Instant};
 
-/// How long a range stays untouched after it was given back: a walk that began before may still read it.
+/// How long a returned range is not reused: a walk that began earlier may still read it.
 pub const GRACE: Duration = Duration::from_millis(100);
 
-/// Ranges of `0..size`, given out where they first fit.
+/// Ranges of `0..size`, allocated first fit.
 #[derive(Debug)]
 pub struct Ranges {
-    /// Start and length, in order, never side by side.
+    /// Start and length, in order, never adjacent.
     free: Vec<(u32, u32)>,
     retired: Vec<(u32, u32, Instant)>,
 }
@@ -18,7 +18,7 @@ impl Ranges {
         Self { free: vec![(start, size)], retired: Vec::new() }
     }
 
-    /// The start of `length` elements; `None` when there is no room, now.
+    /// The start of `length` free elements; `None` if there is no room at present.
     pub fn take(&mut self, length: u32) -> Option<u32> {
         if length == 0 {
             return Some(0);
@@ -34,7 +34,7 @@ impl Ranges {
         Some(start)
     }
 
-    /// Whether there will be room for `length` elements when all that was given back is free.
+    /// Whether `length` elements will fit once all returned ranges are free.
     pub fn will_fit(&self, length: u32) -> bool {
         let mut later = Self { free: self.free.clone(), retired: Vec::new() };
         for (start, length, _) in &self.retired {
@@ -43,7 +43,7 @@ impl Ranges {
         length == 0 || later.free.iter().any(|(_, free)| *free >= length)
     }
 
-    /// Gives a range back that [`Self::take`] gave out.
+    /// Returns a range that [`Self::take`] allocated.
     pub fn give(&mut self, start: u32, length: u32) {
         if length > 0 {
             self.retired.push((start, length, Instant::now()));

@@ -1,11 +1,11 @@
-//! What a row of call frame information says, as a [`Rule`].
+//! Translates a row of call frame information into a [`Rule`].
 //!
-//! Shapes beyond "register and offset" are those that compilers and linkers write for x86-64:
-//! - the stubs of a procedure linkage table (binutils, `elf_x86_64_eh_frame_plt`):
-//!   `breg7+8 breg16+0 lit15 and litN ge lit3 shl plus`;
-//! - functions that realign their stack (GCC, `-mstackrealign` and vectors on the stack): the CFA is `breg6-8 deref`,
-//!   the caller's rbp at `breg6+0`;
-//! - glibc's `__restore_rt`: every register at its place in the `ucontext_t` that rsp points at.
+//! Beyond "register and offset", these shapes are supported, which compilers and linkers emit for x86-64:
+//! - stubs of a procedure linkage table (binutils, `elf_x86_64_eh_frame_plt`): `breg7+8 breg16+0 lit15 and
+//!   litN ge lit3 shl plus`;
+//! - functions that realign their stack (GCC, `-mstackrealign` and vectors on the stack): the CFA is `breg6-8
+//!   deref`, the caller's rbp is at `breg6+0`;
+//! - glibc's `__restore_rt`: every register at its place in the `ucontext_t` that rsp points to.
 
 use gimli::{CfaRule, EndianSlice, LittleEndian, Operation, Register, RegisterRule, UnwindExpression, UnwindSection};
 use gimli::{UnwindContextStorage, UnwindTableRow, X86_64};
@@ -18,32 +18,32 @@ pub const UNSUPPORTED: Rule = Rule::new(cfa::UNSUPPORTED, 0, rbp::UNDEFINED, 0);
 const SIGNAL: Rule = Rule::new(cfa::SIGNAL, 0, rbp::UNDEFINED, 0);
 const END: Rule = Rule::new(cfa::END, 0, rbp::UNDEFINED, 0);
 
-/// Where the interrupted rsp and rip lie in the `ucontext_t` of x86-64 Linux.
+/// Offsets of the interrupted rsp and rip in the `ucontext_t` of x86-64 Linux.
 const UCONTEXT_RSP: i64 = 160;
 const UCONTEXT_RIP: i64 = 168;
 
-/// Operations of the longest expression that has a rule.
+/// Operations in the longest supported expression.
 const OPERATIONS_MAX: usize = 9;
 
-/// Words of 8 bytes in `offset`, if it is a whole number of them.
+/// `offset` in 8-byte words, if it is a whole number of them.
 fn words(offset: i64) -> Option<i64> {
     (offset % 8 == 0).then_some(offset / 8)
 }
 
-/// An expression of a shape that a [`Rule`] can hold.
+/// An expression that a [`Rule`] can express.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// The register plus the offset.
     Sum(Register, i64),
     /// The word at the register plus the offset.
     Deref(Register, i64),
-    /// As before, and so much more.
+    /// The same, plus a constant.
     DerefPlus(Register, i64, u64),
-    /// rsp + 8, and 8 more from this low nibble of the pc on.
+    /// rsp + 8, plus 8 from this low nibble of the pc on.
     Plt(u64),
 }
 
-/// The section that a row is from, which holds the row's expressions.
+/// The section of a row, which contains the row's expressions.
 pub struct Translator<'a, S> {
     pub section: &'a S,
     pub encoding: gimli::Encoding,
@@ -52,8 +52,9 @@ pub struct Translator<'a, S> {
 }
 
 impl<'data, S: UnwindSection<Bytes<'data>>> Translator<'_, S> {
-    /// The rule of a row. [`UNSUPPORTED`] where the CFA or the return address cannot be had from rsp, rbp and the stack
-    /// as a [`Rule`] says it; a caller's rbp that is somewhere else is lost, and the rest of the row holds.
+    /// The rule of a row. [`UNSUPPORTED`] if a [`Rule`] cannot compute the CFA or the return address from
+    /// rsp, rbp and the stack. If only the caller's rbp cannot be computed, it is marked lost and the rest of
+    /// the row is used.
     pub fn rule<C: UnwindContextStorage<usize>>(&self, row: &UnwindTableRow<usize, C>) -> Rule {
         match row.register(X86_64::RA) {
             Some(RegisterRule::Offset(-8)) => {}
@@ -105,7 +106,8 @@ impl<'data, S: UnwindSection<Bytes<'data>>> Translator<'_, S> {
         }
     }
 
-    /// Other code is marked as a signal trampoline too, so its registers must be where the kernel leaves them.
+    /// Other code is marked as a signal trampoline too, so the registers must be where the kernel leaves
+    /// them.
     fn signal<C: UnwindContextStorage<usize>>(
         &self,
         row: &UnwindTableRow<usize, C>,

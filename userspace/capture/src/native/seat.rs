@@ -1,5 +1,5 @@
-//! Where a helping thread sits while it is at a job, so that another one can take its place when the job holds it up for ever, as a
-//! file on a file system that answers no more does.
+//! Detects when a helper thread hangs in a job, for example on a file system that no longer responds, so that
+//! another thread can take over its seat.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,33 +8,33 @@ use crate::blocking::wants_to_run;
 use crate::kernel::clocks::of_thread;
 
 const INSPECT_EVERY: Duration = Duration::from_secs(1);
-/// A thread counts as held up after this many looks in a row at which it had not run and was not waiting for a CPU.
+/// A thread hangs after this many checks in a row in which it neither ran nor waited for a CPU.
 const CHECKS: u32 = 5;
 
 #[derive(Debug)]
 struct Sitter<J> {
     job: Option<J>,
-    /// How many jobs it has begun.
+    /// Number of jobs begun.
     begun: u64,
     thread: i32,
     is_left: bool,
 }
 
-/// The helping thread's side.
+/// The helper thread's side.
 #[derive(Debug)]
 pub struct Seat<J>(Arc<Mutex<Sitter<J>>>);
 
-/// The side of who gives it jobs.
+/// The side of the thread that assigns jobs.
 #[derive(Debug)]
 pub struct Watch<J> {
     sitter: Arc<Mutex<Sitter<J>>>,
     inspected: Instant,
-    /// What was seen by the last look: how many jobs were begun, and the thread's CPU time.
+    /// State at the last check: the number of jobs begun, and the thread's CPU time.
     seen: (u64, Option<Duration>),
     checks: u32,
 }
 
-/// Both sides of a new place.
+/// Both sides of a new seat.
 pub fn pair<J>() -> (Seat<J>, Watch<J>) {
     let sitter = Arc::new(Mutex::new(Sitter { job: None, begun: 0, thread: 0, is_left: false }));
     let watch = Watch { sitter: Arc::clone(&sitter), inspected: Instant::now(), seen: (0, None), checks: 0 };
@@ -42,14 +42,15 @@ pub fn pair<J>() -> (Seat<J>, Watch<J>) {
 }
 
 impl<J> Seat<J> {
-    /// To be called by the thread before a job.
+    /// The thread calls this before a job.
     pub fn begin(&self, job: J) {
         let mut sitter = lock(&self.0);
         sitter.thread = rustix::thread::gettid().as_raw_nonzero().get();
         (sitter.job, sitter.begun) = (Some(job), sitter.begun + 1);
     }
 
-    /// To be called after it. When it returns false, another thread has taken its place, and it is to end.
+    /// The thread calls this after a job. If it returns false, another thread has taken over and this one
+    /// must end.
     pub fn end(&self) -> bool {
         let mut sitter = lock(&self.0);
         sitter.job = None;
@@ -58,7 +59,7 @@ impl<J> Seat<J> {
 }
 
 impl<J: Copy> Watch<J> {
-    /// The job that holds up the thread, which is left behind then. To be called often.
+    /// The job in which the thread hangs; the thread is then abandoned. Call often.
     pub fn held_up(&mut self) -> Option<J> {
         if self.inspected.elapsed() < INSPECT_EVERY {
             return None;
@@ -85,7 +86,7 @@ fn lock<J>(sitter: &Mutex<Sitter<J>>) -> MutexGuard<'_, Sitter<J>> {
 mod tests {
     use super::*;
 
-    /// The thread is held up, or runs, for as long as the test looks.
+    /// The thread hangs or runs for as long as the test watches.
     fn checks(work: impl FnOnce(&std::sync::mpsc::Receiver<()>) + Send + 'static) -> Option<u32> {
         let (seat, mut watch) = pair();
         let (sender, over) = std::sync::mpsc::channel::<()>();

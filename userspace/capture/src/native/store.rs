@@ -1,4 +1,4 @@
-//! The kernel side's maps of unwind tables and mappings, and what is where in them.
+//! The kernel side's maps of unwind tables and mappings, and how their space is allocated.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -14,14 +14,14 @@ use super::images::Held;
 use super::ranges::Ranges;
 use super::table_allocator::{Room, TableAllocator};
 
-/// BPF_F_MMAPABLE (include/uapi/linux/bpf.h).
+/// `BPF_F_MMAPABLE` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>).
 const MMAPABLE: u32 = 1 << 10;
 const ARRAY: u32 = BPF_MAP_TYPE_ARRAY as u32;
 /// The tables of CPython 3.12 and its libraries have 97,000 rows (docs/BENCHMARKS.md, unwind tables).
 const CHUNKS_AT_START: u32 = 2;
 const CHUNK_BYTES: usize = CHUNK_ROWS as usize * 8;
 
-/// Why a table could not be put where the kernel side finds it.
+/// Why a table could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("there is no room for a table of {0} rows")]
@@ -46,12 +46,13 @@ impl Tables {
         Self { chunks_by_number: rows, chunks: Vec::new(), files, table_allocator }
     }
 
-    /// Bytes that tables take in the kernel.
+    /// Bytes of kernel memory that tables use.
     pub fn bytes(&self) -> u64 {
         (self.chunks.len() * CHUNK_BYTES) as u64
     }
 
-    /// Gives a file its table. Those that were not used for longest make room for it; false when that takes a moment.
+    /// Installs a file's table. Evicts the least recently used ones if necessary; returns false if their
+    /// space is not free yet.
     pub fn install(&mut self, file: u32, words: &[u64], pages: u32, origin: u64) -> Result<bool, StoreError> {
         let length = u32::try_from(words.len()).map_err(|_| StoreError::Full(words.len()))?;
         let files = &self.files;
@@ -71,15 +72,15 @@ impl Tables {
         Ok(true)
     }
 
-    /// Takes away what the kernel side knows of a file.
+    /// Removes what the kernel side knows about a file.
     pub fn forget(&mut self, file: u32) {
-        // While the kernel side has it, its rows cannot go to another.
+        // The rows can be reused only if the kernel side no longer refers to them.
         if self.files.set(file, File::default(), 0).is_ok() {
             self.table_allocator.take_away(file);
         }
     }
 
-    /// A file without tables: its code chains its frames by rbp, or not at all.
+    /// Marks a file without tables, whose code uses rbp as frame pointer or cannot be walked.
     pub fn chain_by_frame_pointers(&mut self, file: u32) -> Result<(), StoreError> {
         Ok(self.files.set(file, File { state: state::FRAME_POINTERS, ..File::default() }, 0)?)
     }
@@ -101,13 +102,15 @@ impl Tables {
         Ok(())
     }
 
-    /// Makes room for the tables of an interpreter. The kernel waits for all CPUs when a map is put into another
-    /// (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c), some 15 ms, which is a third of the life of a short command.
+    /// Reserves room for an interpreter's tables. The kernel waits for all CPUs when a map is put into
+    /// another (`maybe_wait_bpf_programs` in
+    /// <https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/syscall.c>). This takes about 15 ms, a third of
+    /// the life of a short command.
     pub fn reserve(&mut self) -> Result<(), StoreError> {
         self.reach(CHUNKS_AT_START - 1)
     }
 
-    /// Makes the chunks up to this number.
+    /// Creates the chunks up to this number.
     fn reach(&mut self, number: u32) -> Result<(), StoreError> {
         while self.chunks.len() <= number as usize {
             let chunk = MapData::create(Map::new_from_params(ARRAY, 4, 8, CHUNK_ROWS, MMAPABLE), "unwind_rows", None)?;
@@ -120,9 +123,9 @@ impl Tables {
     fn fill(&mut self, number: u32, at: usize, words: &[u64]) -> Result<(), StoreError> {
         self.reach(number)?;
         let chunk = self.chunks[number as usize].fd().as_fd();
-        // Mapped for the time of the copy only, so that it does not count as our memory.
+        // Mapped only during the copy, so that it does not count as our memory.
         // SAFETY: a new mapping that nothing else refers to; `at` and the words lie in the chunk (`write`), whose
-        // elements are words side by side.
+        // elements are adjacent words.
         unsafe {
             let to = mmap(
                 std::ptr::null_mut(),
@@ -146,15 +149,15 @@ pub struct MappingTable {
     sets: u32,
 }
 
-/// Where the mappings of a process are, for as long as a process has them.
+/// The place of a process's mappings; they are removed when this is dropped.
 #[derive(Debug)]
 pub struct Placed {
     pub start: u32,
     pub count: u32,
-    /// Names this set of mappings: no other has or had it.
+    /// Unique number of this set of mappings.
     pub set: u32,
     ranges: Rc<RefCell<Ranges>>,
-    /// The files' numbers, which stay theirs as long.
+    /// Keeps the files' numbers from being reused.
     _files: Held,
 }
 
@@ -169,7 +172,7 @@ impl MappingTable {
         Self { array, ranges: Rc::new(RefCell::new(Ranges::new(0, MAPPINGS_MAX))), sets: 0 }
     }
 
-    /// `None` when the table is full.
+    /// `None` if the table is full.
     pub fn place(&mut self, mappings: &[Mapping], files: Held) -> Option<Placed> {
         let count = u32::try_from(mappings.len()).ok()?;
         let start = self.ranges.borrow_mut().take(count)?;

@@ -1,7 +1,8 @@
-//! A file's unwind table: a page index and rows, in the form that [`pyobs_abi::unwind`] gives.
+//! A file's unwind table: a page index and rows, in the format of [`pyobs_abi::unwind`].
 //!
-//! Rows come from `.eh_frame`; where that says nothing, from `.debug_frame`; where neither does, the stubs of the
-//! procedure linkage table get rows of our own. The file is hostile input: sizes are bounded, nothing of it is mapped.
+//! Rows come from `.eh_frame`, and where that has none, from `.debug_frame`. Stubs of the procedure linkage
+//! table that neither covers get rows of our own. The file is hostile input: sizes are bounded, and it is
+//! never mapped.
 
 mod frames;
 mod image;
@@ -18,12 +19,12 @@ use self::frames::{Frames, Piece};
 use self::image::{Image, Source};
 use super::rules::{NONE, UNSUPPORTED};
 
-/// Rows of one file at the most: half of the space that all files share.
+/// Rows per file: half of the space that all files share. A file with more has no table.
 const ROWS_MAX: usize = 1 << 22;
-/// Bytes of the file from the first executable one to the last. The index of this much takes 8 MiB.
+/// Bytes of the file from the first executable one to the last. The index for this much takes 8 MiB.
 const CODE_MAX: u64 = 1 << 30;
-/// Bytes without rules up to which the row before them runs on: the padding between functions. The row of a function's
-/// end is nearly always that of the next function's start, so this saves a tenth of the rows.
+/// Gaps up to this many bytes, the padding between functions, keep the row before them. A function's last row
+/// is nearly always equal to the next function's first, so this saves a tenth of the rows.
 const GAP_MAX: u32 = 15;
 
 /// Why a file has no table.
@@ -49,24 +50,24 @@ pub enum TableError {
     TooMuchWork,
 }
 
-/// A run of a file's code.
+/// A contiguous range of a file's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Link-time address of the first byte.
     pub vaddr: u64,
-    /// Where that byte is in the file.
+    /// Offset of that byte in the file.
     pub offset: u64,
     pub size: u64,
 }
 
-/// The executable segments of a file, as far as the file has them.
+/// The executable segments of a file, as far as the file contains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
     pub segments: Vec<Segment>,
 }
 
 impl Code {
-    /// The offset in the file that the offsets of rows count from: that of the first executable byte.
+    /// The file offset that rows are relative to: that of the first executable byte.
     pub fn origin(&self) -> u64 {
         self.segments.iter().map(|segment| segment.offset).min().unwrap_or(0)
     }
@@ -76,7 +77,7 @@ impl Code {
         Some(self.segments.iter().map(|segment| segment.offset + segment.size).max()? - self.origin())
     }
 
-    /// The part of a range of link-time addresses that is in the segment which its start is in.
+    /// The part of a range of link-time addresses that is in the segment of its start.
     fn part(&self, start: u64, end: u64) -> Option<Part> {
         let segment = self
             .segments
@@ -102,22 +103,22 @@ impl Part {
     }
 }
 
-/// What a table was made of.
+/// Statistics about a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Functions with call frame information.
     pub fdes: u32,
-    /// Entries that cannot be read, or are about no code of the file.
+    /// Entries that cannot be read, or that describe no code of the file.
     pub skipped: u32,
-    /// Rows as the file states them, before equal neighbours are merged.
+    /// Rows in the file, before equal neighbours are merged.
     pub rows: u32,
-    /// Bytes of code that a row is about, unsupported ones and stubs included.
+    /// Bytes of code with a row, including unsupported ones and stubs.
     pub covered_bytes: u64,
     /// Those of them whose rule does not fit a row.
     pub unsupported_bytes: u64,
     /// Those of them that are stubs with rows of our own.
     pub stub_bytes: u64,
-    /// `.debug_frame`s that are compressed, cut off or beyond a limit.
+    /// `.debug_frame` sections that are compressed, truncated or beyond a limit.
     pub ignored_sections: u32,
 }
 
@@ -126,7 +127,7 @@ pub struct Counts {
 pub struct Table {
     /// The page index, then the rows.
     pub words: Vec<u64>,
-    /// Words of the page index. It ends with the page of the last row, which says that no code follows.
+    /// Words of the page index. It ends with the page of the last row, which marks the end of the code.
     pub pages: u32,
     pub rows: u32,
     pub code: Code,
@@ -138,7 +139,7 @@ pub fn read(file: &File, size: u64) -> Result<Table, TableError> {
     of(Source::File(file, size))
 }
 
-/// The table of an ELF file in memory whose bytes lie as they would in a file: the vDSO's do.
+/// The table of an ELF image in memory whose bytes are laid out as in a file, such as the vDSO.
 pub fn of_memory(image: &[u8]) -> Result<Table, TableError> {
     of(Source::Memory(image))
 }
@@ -212,7 +213,7 @@ fn covered<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
     pieces.into_iter().map(|piece| u64::from(piece.end - piece.start)).sum()
 }
 
-/// Rows of pieces that are in order and do not overlap: the first at offset 0, the last says that nothing follows.
+/// Rows for pieces in order and without overlaps. The first row is at offset 0, the last marks the end.
 fn rows(pieces: &[Piece]) -> Vec<u64> {
     let mut rows = Vec::with_capacity(pieces.len() + 2);
     let (mut end, mut last) = (0, None);
@@ -233,7 +234,7 @@ fn rows(pieces: &[Piece]) -> Vec<u64> {
     rows
 }
 
-/// For each page the numbers of the last row that begins at or before it, and of the last that begins in it.
+/// For each page, the numbers of the last row that begins at or before it and of the last that begins in it.
 fn index(rows: &[u64]) -> Vec<u64> {
     let offset = |row: &u64| row >> 32;
     let pages = rows.last().map_or(0, |last| (offset(last) >> PAGE_BITS) + 1);

@@ -1,10 +1,10 @@
-//! Which tables have room, and which give theirs up for another.
+//! Decides which unwind tables have room, and which are evicted for others.
 
 use std::collections::HashMap;
 
 use super::ranges::Ranges;
 
-/// Where the tables of files are among the rows.
+/// Where each file's table is among the rows.
 #[derive(Debug)]
 pub struct TableAllocator {
     size: u32,
@@ -17,7 +17,7 @@ pub struct TableAllocator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     At(u32),
-    /// When the walks are over that may still read what was taken away.
+    /// Once the walks are over that may still read an evicted table.
     Soon,
     Never,
 }
@@ -31,7 +31,7 @@ impl TableAllocator {
         self.held.contains_key(&file)
     }
 
-    /// Finds room for a file's table. Those that were `used` longest ago make room for it: `taken` are told.
+    /// Finds room for a file's table. Evicts the least recently `used` tables and calls `taken` for each.
     pub fn place(&mut self, file: u32, length: u32, used: impl Fn(u32) -> u64, mut taken: impl FnMut(u32)) -> Room {
         if length > self.size {
             return Room::Never;
@@ -46,7 +46,7 @@ impl TableAllocator {
         Room::At(start)
     }
 
-    /// Gives a file's rows back, if it has some.
+    /// Frees a file's rows, if it has any.
     pub fn take_away(&mut self, file: u32) {
         if let Some((start, length)) = self.held.remove(&file) {
             self.rows.give(start, length);
@@ -69,14 +69,14 @@ mod tests {
             assert_eq!(table_allocator.place(file, 100, used, |_| panic!("there is room")), Room::At(start));
         }
         let mut taken = Vec::new();
-        // A walk that began before may still read the rows of the second.
+        // A walk that began earlier may still read the second table's rows.
         assert_eq!(table_allocator.place(4, 100, used, |file| taken.push(file)), Room::Soon);
         assert_eq!(table_allocator.place(4, 100, used, |file| taken.push(file)), Room::Soon);
         assert_eq!(taken, [2]);
         sleep(GRACE);
         assert_eq!(table_allocator.place(4, 100, used, |_| panic!("there is room")), Room::At(100));
         assert!(table_allocator.has(1) && !table_allocator.has(2) && table_allocator.has(3) && table_allocator.has(4));
-        // And it can come back.
+        // An evicted table can come back.
         assert_eq!(table_allocator.place(2, 100, |file| u64::from(file == 3), |file| taken.push(file)), Room::Soon);
         assert_eq!(taken.len(), 2);
     }

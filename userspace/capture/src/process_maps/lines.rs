@@ -1,4 +1,4 @@
-//! The lines of `/proc/PID/maps`, as many as are read.
+//! Reads the lines of `/proc/PID/maps`, up to a limit.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::machine::living_thread;
 
-/// Mappings of any kind that one look at a process reads. The kernel's own limit is 65,530 by default (`vm.max_map_count`). A look
-/// that ends here is counted.
+/// Mappings of any kind read per process and scan; a scan that reaches this is counted as truncated. The
+/// kernel's own limit is 65,530 by default (`vm.max_map_count`).
 pub const LINES_MAX: usize = 65_536;
 
-/// Looks that ended at [`LINES_MAX`] and have not been told. Families look from several threads.
+/// Truncated scans not yet reported. Families scan from several threads.
 static TRUNCATED: AtomicU64 = AtomicU64::new(0);
 
-/// How many looks were cut short since the last call.
+/// Number of truncated scans since the last call.
 pub fn take_truncated() -> u64 {
     TRUNCATED.swap(0, Ordering::Relaxed)
 }
@@ -29,7 +29,7 @@ pub struct Line<'a> {
     /// Offset in the file.
     pub offset: u64,
     pub device: (u32, u32),
-    /// 0 for memory without a file.
+    /// 0 for anonymous memory.
     pub inode: u64,
     /// The path, the kernel's name of the mapping such as `[heap]`, or nothing.
     pub path: &'a str,
@@ -54,26 +54,26 @@ impl<'a> Line<'a> {
         self.permissions.as_bytes().get(1) == Some(&b'w')
     }
 
-    /// Other processes may have it, too.
+    /// Whether other processes may have it mapped too.
     pub fn is_shared(&self) -> bool {
         self.permissions.as_bytes().get(3) == Some(&b's')
     }
 
-    /// Memory of the process alone, without a file or a name, that is no code.
+    /// Whether it is private data memory without a file or a name.
     pub fn is_plain(&self) -> bool {
         self.permissions == "rw-p" && self.inode == 0 && self.path.is_empty()
     }
 }
 
-/// What was read of a process's mappings.
+/// How much of a process's mappings was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     pub lines: usize,
-    /// There are more than [`LINES_MAX`], and `take` did not ask for an end before.
+    /// There are more than [`LINES_MAX`], and `take` did not stop earlier.
     pub is_truncated: bool,
 }
 
-/// Hands over the mappings of a process by address, at most [`LINES_MAX`], until `take` breaks.
+/// Passes the mappings of a process to `take` in order of address, at most [`LINES_MAX`], until it breaks.
 pub fn each(pid: u32, take: impl FnMut(&Line<'_>) -> ControlFlow<()>) -> io::Result<Extent> {
     let file = File::open(format!("/proc/{}/maps", living_thread(pid)))?;
     let extent = parse(BufReader::with_capacity(64 << 10, file), LINES_MAX, take)?;
@@ -127,7 +127,7 @@ mod tests {
             let line = (map.address.0, map.address.1, map.perms.as_str(), map.offset, device, map.inode);
             same += usize::from(has(line.0) == Some(&line));
         }
-        // Other tests map memory meanwhile.
+        // Other tests map memory at the same time.
         assert!(same * 10 >= seen.len() * 8, "{same} of {}", seen.len());
     }
 

@@ -1,4 +1,4 @@
-//! Which processes run CPython.
+//! Finds which processes run CPython.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,19 +14,19 @@ use crate::machine;
 use crate::memory::ProcessMemory;
 use crate::process_maps::{Mapping, Mappings};
 
-/// Executable mappings of interpreters in one process that are looked at.
+/// Executable mappings of interpreters checked per process; the rest is ignored.
 const INTERPRETERS_MAX: usize = 16;
 
-/// Threads of a process that are named when it is attached to; later ones are named when they are seen.
+/// Threads named when a process is attached; later ones are named when they are seen.
 const THREADS_MAX: usize = 1024;
 
-/// At most this many refused interpreters are reported.
+/// Refused interpreters reported; further ones are not mentioned.
 const REFUSED_MAX: usize = 100;
 
 impl Processes {
-    /// Looks for an interpreter in a process and sets the kernel side on it.
+    /// Looks for an interpreter in a process and passes it to the kernel side.
     pub(super) fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
-        // A process that has ended, or whose map we may not read, holds nothing for us.
+        // The process has ended, or we may not read its map.
         let Ok(mappings) = self.read_map(pid) else { return };
         let found = self.examine(pid, &mappings, tries);
         self.forget_changed();
@@ -60,17 +60,17 @@ impl Processes {
             None => return events.push(self.lost(Reason::TableFull, 1)),
         };
         process.layout = layout;
-        // First the events, so that samples find their process: they come through the ring later.
+        // Emit the process first, so that it is known to samples, which arrive through the ring buffer later.
         self.report_unattached(pid, events);
         let process = self.add(pid, None, Some(attached), process, mappings, events);
         self.set(pid, process, object, events);
         if let Some(watched) = self.watched.get_mut(&pid) {
-            // A thread that sleeps would not be known until it wakes.
+            // A sleeping thread would otherwise be unknown until it wakes.
             for (tid, comm) in machine::threads(pid).take(THREADS_MAX) {
                 watched.see_thread(tid, comm, events);
             }
         }
-        // Those that it forked before that: nothing else will tell of them.
+        // Children forked before that produce no other notice.
         for child in machine::children(pid) {
             if !self.watched.contains_key(&child) {
                 self.visit(child);
@@ -78,7 +78,7 @@ impl Processes {
         }
     }
 
-    /// The samples of a process so far had no Python frames to lose.
+    /// The samples so far had no Python frames to lose.
     fn has_run_no_python(&mut self, pid: u32) {
         if let Some(watched) = self.watched.get_mut(&pid) {
             watched.unattached = 0;
@@ -88,7 +88,7 @@ impl Processes {
     fn examine(&mut self, pid: u32, mappings: &Mappings, tries: u32) -> Result<Option<Attachment>, NotAttached> {
         let (mut interpreters, mut libc) = (Vec::new(), None);
         for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
-            // Unreadable is a file that went away with its process, or one on a file system that root may not read.
+            // The file is gone with its process, or is on a file system that root may not read.
             let Ok(facts) = self.files.facts(pid, mapping) else { continue };
             if libc.is_none() {
                 libc = facts.libc;
@@ -102,7 +102,7 @@ impl Processes {
             }
         }
         let memory = ProcessMemory::new(pid);
-        // Of several, the one that runs.
+        // Of several interpreters, the one that runs.
         let rank = |(mapping, _, facts): &&(&Mapping, FileId, Arc<FileFacts>)| {
             let is = |test: fn(&ElfInterpreter, &Mapping, &ProcessMemory) -> bool| {
                 facts.interpreter.as_ref().is_some_and(|found| test(found, mapping, &memory))
@@ -116,13 +116,13 @@ impl Processes {
         let Some((mapping, file, facts)) = chosen else { return Ok(None) };
         let Some(found) = &facts.interpreter else { return Ok(None) };
         if libc.is_none() && tries < TRIES_A_STEP {
-            // The C library comes later than what needs it, if it is one that we know.
+            // The loader maps a known C library after what needs it.
             return Err(NotAttached::NotYet);
         }
         attached::attach(pid, *file, found, mapping, libc.as_ref()).map(Some)
     }
 
-    /// Tells the user of an interpreter that is not watched, once for all of its processes.
+    /// Tells the user about an interpreter that is not watched, once for all of its processes.
     fn refuse(&mut self, name: &str, sentence: &str) {
         let note = format!("{name}: {sentence}; of its processes only native and kernel frames are seen");
         if self.refused.len() < REFUSED_MAX && self.refused.insert(note.clone()) {
@@ -130,7 +130,7 @@ impl Processes {
         }
     }
 
-    /// The layout's place in the kernel side's array.
+    /// The layout's index in the kernel side's array.
     fn number(&mut self, layout: process::Layout, object: &mut Object) -> Option<u32> {
         if let Some(number) = self.layouts.get(&layout) {
             return Some(*number);

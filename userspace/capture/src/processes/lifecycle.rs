@@ -1,4 +1,4 @@
-//! Forks, execs and exits.
+//! Handles forks, execs and exits.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::kernel::object::Object;
 use crate::record::Lifecycle;
 
 impl Processes {
-    /// Returns the process that has ended by it.
+    /// Returns the process that ended because of it.
     pub fn notice(&mut self, notice: &Lifecycle, object: &mut Object, events: &mut Vec<Event>) -> Option<ProcessRef> {
         match notice {
             Lifecycle::Fork { parent, child } => {
@@ -22,7 +22,7 @@ impl Processes {
                 let ended = self.end(header, events);
                 self.expected = self.expected.filter(|pid| *pid != header.pid);
                 if self.everything {
-                    // The kernel side keeps sampling it until told that it is no Python.
+                    // The kernel side keeps sampling it until told that it is not Python.
                     let _ = object.processes.remove(&header.pid);
                 } else {
                     self.watch(header.pid, Some(self.since_start(header)), object, events);
@@ -44,7 +44,7 @@ impl Processes {
         Nanos(header.time).saturating_sub(self.start)
     }
 
-    /// Samples that came before the interpreter was known.
+    /// Emits the number of samples taken before the interpreter was known.
     pub(super) fn report_unattached(&mut self, pid: u32, events: &mut Vec<Event>) {
         if let Some(count) = self.watched.get_mut(&pid).map(|watched| std::mem::take(&mut watched.unattached))
             && count > 0
@@ -86,7 +86,7 @@ impl Processes {
         self.next += 1;
         let entry = watched.entry;
         self.watched.insert(child, watched);
-        // The kernel side gave the child its parent's entry as it was then; the interpreter may have been found since.
+        // The kernel side copied the parent's entry at the fork. The interpreter may have been found since.
         if object.processes.get(&child, 0).is_ok_and(|copied| copied != entry) {
             self.set(child, entry, object, events);
         }

@@ -1,26 +1,27 @@
-//! How often a process's memory map may be read.
+//! Limits how often a process's memory map may be read.
 //!
-//! The kernel writes the whole map at each read, which takes it a tenth of a second for 200,000 mappings. A process can change
-//! its map as often as it likes, so what reading it costs is bounded by a share of the time, not by the number of changes.
+//! The kernel writes the whole map at each read, which takes a tenth of a second for 200,000 mappings. A
+//! process can change its map at will, so reading is limited to a share of the time, not by the number of
+//! changes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Reading a process's map may take one part in this many of the time.
+/// Reading a process's map may use one part in this many of the time.
 const SHARE: u32 = 50;
-/// What it has at first, and the most that it can save: a program that loads hundreds of libraries is followed closely.
+/// The initial and largest saving, so that a program that loads hundreds of libraries is followed closely.
 const SAVED_MAX: Duration = Duration::from_millis(50);
-/// Maps of at most this many lines are read at every notice.
+/// Maps with at most this many lines are read at every notice.
 const LINES_FREE: usize = 400;
 
-/// What is left of it when a map was last read.
+/// The balance when a map was last read.
 struct Account {
     /// Negative means debt.
     saved: i64,
     at: Instant,
 }
 
-/// By process; one without an entry has all.
+/// By process; one without an entry has the full saving.
 #[derive(Default)]
 pub struct TokenBuckets(HashMap<u32, Account>);
 
@@ -31,13 +32,13 @@ impl TokenBuckets {
         self.0.get(&pid).map_or(now, |account| account.at + Duration::from_nanos(debt) * SHARE).max(now)
     }
 
-    /// Accounts the CPU time that reading a map with this number of lines took.
+    /// Charges the CPU time that reading a map with this number of lines took.
     pub fn spend(&mut self, pid: u32, lines: usize, took: Duration, now: Instant) {
         if lines <= LINES_FREE {
             return;
         }
         let most = SAVED_MAX.as_nanos() as i64;
-        // An account that is full again is as good as none. Processes that ended go that way too.
+        // A full account equals no account. This also removes processes that have ended.
         self.0.retain(|other, account| *other == pid || account.saved_at(now) < most);
         let account = self.0.entry(pid).or_insert(Account { saved: most, at: now });
         account.saved = account.saved_at(now) - took.as_nanos() as i64;
@@ -56,7 +57,7 @@ impl Account {
 mod tests {
     use super::*;
 
-    /// Reads a map whenever that is allowed, for a while; returns how often.
+    /// Reads a map whenever allowed during `span`; returns how often.
     fn reads(lines: usize, took: Duration, span: Duration) -> u32 {
         let (mut map_reads, start) = (TokenBuckets::default(), Instant::now());
         let (mut now, mut reads) = (start, 0);

@@ -1,4 +1,4 @@
-//! One process that is watched.
+//! One watched process.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,28 +16,27 @@ use crate::native::store::Placed;
 use crate::process_maps::{Mapping, Mappings};
 use crate::record;
 
-/// A process that is watched.
 pub struct Watched {
     pub id: ProcessRef,
     pub pid: u32,
-    /// The process that it was forked from, if it has not become another program since.
+    /// The process that it was forked from, unless it has execed since.
     pub parent: Option<u32>,
     /// `None` for a process that runs no CPython, or none that we can watch.
     pub python: Option<Rc<Attached>>,
     pub names: FrameCache,
     pub(super) facts: Process,
     pub(super) mappings: Rc<Mappings>,
-    /// Where the kernel side has them.
+    /// Where the kernel side has its mappings.
     pub(super) placed: Option<Rc<Placed>>,
     pub(super) threads: HashMap<u32, [u8; 16]>,
-    /// What the kernel side was told of it.
+    /// What the kernel side was told about it.
     pub(super) entry: process::Process,
-    /// Samples while it has no interpreter that we know of.
+    /// Samples taken while no interpreter is known.
     pub(super) unattached: u64,
 }
 
 impl Watched {
-    /// The executable mapping that holds an address.
+    /// The executable mapping that contains an address.
     pub fn mapping(&self, address: u64) -> Option<&Mapping> {
         self.mappings.find(address)
     }
@@ -47,7 +46,7 @@ impl Watched {
         self.mappings.greenlet()
     }
 
-    /// Takes over a memory map and has the kernel side know it.
+    /// Takes over a memory map and passes it to the kernel side.
     pub(super) fn place(&mut self, mappings: Mappings, native: &mut Native) {
         self.placed = native.place(&mappings).map(Rc::new);
         self.mappings = Rc::new(mappings);
@@ -60,7 +59,7 @@ impl Watched {
         self.unattached += u64::from(self.python.is_none());
     }
 
-    /// Tells a thread's name when it is new.
+    /// Emits a thread's name if it is new.
     pub fn see_thread(&mut self, tid: u32, comm: [u8; COMM_LEN], events: &mut Vec<Event>) {
         if self.threads.insert(tid, comm) != Some(comm) {
             let name = Arc::from(record::name(&comm));
@@ -69,7 +68,7 @@ impl Watched {
     }
 }
 
-/// The kernel side's entry of a process without Python, as far as is known.
+/// The kernel side's entry for a process without Python, as far as is known.
 pub(super) fn sampled() -> process::Process {
     process::Process { flags: SAMPLED, ..process::Process::default() }
 }

@@ -1,4 +1,4 @@
-//! What a session's families cost, and what becomes of that.
+//! What a session's families cost, and how the budget is kept.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,18 +27,18 @@ fn cost_of(spent: Spent) -> Cost {
 }
 
 impl Session {
-    /// Everything is attached. What this took is start-up work.
+    /// Marks the end of attaching. The CPU time used so far is start-up work.
     pub(super) fn started(&mut self) {
         let used = clocks::cpu_time().saturating_sub(self.cpu_at_start);
         self.startup = used.saturating_sub(self.helped());
     }
 
-    /// What the threads have used that make unwind tables and find names.
+    /// CPU time of the threads that make unwind tables and find names.
     fn helped(&self) -> Duration {
         self.helpers.iter().map(ThreadTime::so_far).sum()
     }
 
-    /// Tells losses and costs, and holds the budget.
+    /// Emits losses and costs, and enforces the budget.
     pub(super) fn account(&mut self) {
         let counted = self.object.losses();
         for loss in Loss::ALL {

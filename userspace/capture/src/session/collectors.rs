@@ -1,4 +1,4 @@
-//! The collectors of the families that are on, and who of them gets what.
+//! The collectors of the enabled families, and which of them gets what.
 
 use pyobs_model::{Family, Meta, Nanos, ProcessRef};
 
@@ -12,7 +12,7 @@ use crate::kernel::sideband::Sideband;
 use crate::record::{Lifecycle, Plain, Stack};
 use crate::registry;
 
-/// Names a stack that a family waits for.
+/// Identifies a stack that a family waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     family: Family,
@@ -22,12 +22,12 @@ pub(super) struct Token {
 #[derive(Default)]
 pub(super) struct Collectors {
     all: Vec<Box<dyn Collector>>,
-    /// Whose each family's records are.
+    /// The collector that gets each family's records.
     of: [Option<usize>; Family::ALL.len()],
 }
 
 impl Collectors {
-    /// Starts each family that was asked for.
+    /// Starts each requested family.
     pub fn start(requested: &mut Requested, context: Context<'_>, meta: &mut Meta) -> Result<Self, StartError> {
         let Context { start, object, processes, interner, events, notes, .. } = context;
         let mut own = Self::default();
@@ -50,7 +50,7 @@ impl Collectors {
         Ok(own)
     }
 
-    /// The recording begins.
+    /// Begins the recording.
     pub fn begin(&mut self, start: Nanos) {
         self.all.iter_mut().for_each(|collector| collector.begin(start));
     }
@@ -59,13 +59,13 @@ impl Collectors {
         self.all.get_mut(self.of[family as usize]?)
     }
 
-    /// A record without a stack. `None` if it is not what its kind says.
+    /// Passes on a record without a stack. `None` if its contents do not match its kind.
     pub fn record(&mut self, family: Family, record: &Plain, mut context: Context<'_>) -> Option<()> {
-        // Those of a family that could not start are nobody's.
+        // Ignore records of families that could not start.
         self.find(family).map_or(Some(()), |collector| collector.record(record, &mut context))
     }
 
-    /// A record with a stack. Returns the token for the stack, if it is of any use.
+    /// Passes on a record with a stack. Returns the token for the stack, if a family wants it.
     pub fn wants(
         &mut self,
         family: Family,
@@ -80,21 +80,21 @@ impl Collectors {
         Some(Token { family, number })
     }
 
-    /// A stack has its names.
+    /// Passes on a stack whose frames are all named.
     pub fn named(&mut self, token: Token, stack: NamedStack, mut context: Context<'_>) {
         if let Some(collector) = self.find(token.family) {
             collector.named(token.number, stack, &mut context);
         }
     }
 
-    /// A process ends, or becomes another program; it is still known.
+    /// Announces that a process ends or becomes another program; it is still known.
     pub fn ended(&mut self, change: &Lifecycle, context: Context<'_>) {
         let (Lifecycle::Exec(header) | Lifecycle::Exit(header)) = change else { return };
         let at = context.at(header.time);
         self.each(context, |collector, context| collector.ended(header.pid, at, context));
     }
 
-    /// A process has forked, and the child is known.
+    /// Announces that a process has forked; the child is already known.
     pub fn forked(&mut self, change: &Lifecycle, context: Context<'_>) {
         let Lifecycle::Fork { parent, child } = change else { return };
         let Some(id) = context.processes.get(*child).map(|(watched, _)| watched.id) else { return };
@@ -102,17 +102,17 @@ impl Collectors {
         self.each(context, |collector, context| collector.forked(parent.pid, (*child, id), at, context));
     }
 
-    /// Some processes' memory maps were read again.
+    /// Announces that some processes' memory maps were read again.
     pub fn mapped(&mut self, context: Context<'_>) {
         self.each(context, |collector, context| collector.mapped(context));
     }
 
-    /// A turn of the loop.
+    /// Runs one turn of the loop.
     pub fn advance(&mut self, context: Context<'_>) {
         self.each(context, |collector, context| collector.advance(context));
     }
 
-    /// Has each keep to what the arbiter allows. Whether all do.
+    /// Makes each collector keep to the arbiter's limits. Returns whether all do.
     pub fn keep(&mut self, arbiter: &Arbiter, context: Context<'_>) -> bool {
         let mut do_all = true;
         self.each(context, |collector, context| do_all &= collector.keep(arbiter, context));
@@ -132,8 +132,8 @@ impl Collectors {
     }
 }
 
-/// Starts to look at system calls if a family needs it, and has them tell of executable mappings. Returns what does so
-/// where they do not.
+/// Starts watching system calls if a family needs them, and lets them report executable mappings. Returns the
+/// sideband that reports these otherwise.
 pub(super) fn choose_system_calls(
     requested: &mut Requested,
     object: &mut Object,

@@ -1,4 +1,4 @@
-//! Why a capture cannot start, or cannot go on.
+//! Why a capture cannot start or continue.
 
 use crate::kernel::object::ObjectError;
 use crate::kernel::sideband::SidebandError;
@@ -35,7 +35,7 @@ pub enum StartError {
         "the limit of open files is {limit}, and pyobs needs {needed}; raise it with `ulimit -Hn {needed}` as root before starting pyobs"
     )]
     TooFewFiles { limit: u64, needed: u64 },
-    /// Nothing that was asked for can be had; this is why not the first.
+    /// Every requested family was refused; this is the first one's reason.
     #[error("{0}")]
     Refused(String),
     #[error("cannot list the machine's processes: {0}")]
@@ -61,13 +61,14 @@ impl StartError {
         }
     }
 
-    /// Whether the machine or the user's rights lack something, as opposed to a request that cannot be met.
+    /// Whether the machine or the user's privileges lack something, as opposed to a request that cannot be
+    /// met.
     pub fn needs(&self) -> bool {
         !matches!(self, Self::NoProcess(_) | Self::Ended(_) | Self::Thread(..))
     }
 }
 
-/// Why a running capture cannot go on.
+/// Why a running capture cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[error("waiting for the kernel's records failed: {0}")]
 pub struct CaptureError(#[from] std::io::Error);

@@ -1,4 +1,4 @@
-//! What a recording says of itself.
+//! What a recording says about itself.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use pyobs_model::Meta;
 use super::options::Options;
 use crate::machine::utc;
 
-/// The sampler is known once it is attached.
+/// The sampler is filled in once it is attached.
 pub fn meta(options: &Options) -> Meta {
     let uname = rustix::system::uname();
     Meta {

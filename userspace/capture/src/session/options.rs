@@ -1,4 +1,4 @@
-//! What a capture is asked for.
+//! What the user asks of a capture.
 
 use std::ffi::OsString;
 
@@ -11,10 +11,10 @@ use crate::families::eval::chosen::Chosen;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
     All,
-    /// These and the children that they start.
+    /// These and their children.
     Pids(Vec<u32>),
-    /// A process that waits to become another program, from then on, and the children that it starts. The program as execvp(3)
-    /// finds it.
+    /// A process that waits to exec another program, from the exec on, and its children. The program is
+    /// resolved as by execvp(3).
     Launched {
         pid: u32,
         program: OsString,
@@ -27,21 +27,21 @@ pub struct Options {
     /// Samples per second and CPU.
     pub rate_hz: u32,
     pub probes: Vec<Family>,
-    /// The share of all CPUs together that pyobs may cost, in percent.
+    /// The share of all CPUs together that pyobs may use, in percent.
     pub budget: f64,
-    /// Whether the budget binds the sampling rate, and whether it binds the families that watch sleeps: not what the user asked
-    /// for by name without typing a budget.
+    /// Whether the budget binds the sampling rate, and the families that watch sleeps. It does not bind what
+    /// the user requested by name without giving a budget.
     pub budget_binds_rate: bool,
     pub budget_binds_sleeps: bool,
-    /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
+    /// For the family `eval`: the functions whose calls are counted; empty for the most called ones.
     pub functions: Vec<Chosen>,
-    /// Of the family `arena`: the libraries whose arenas are followed beside CPython's own.
+    /// For the family `arena`: the libraries whose arenas are followed besides CPython's.
     pub libraries: Vec<Named>,
-    /// Whether the budget binds these, and the calls of these functions, too: when the user typed one.
+    /// Whether the budget also binds these libraries and functions: only if the user gave one.
     pub budget_binds_calls: bool,
     pub walk: Walk,
     pub addresses: Addresses,
-    /// Whether the kernel's iterators are used where it has them; `false` is for tests.
+    /// Whether to use the kernel's iterators if it has them; `false` is for tests.
     pub iterators: bool,
 }
 
@@ -52,23 +52,23 @@ impl Options {
     }
 }
 
-/// Where the family `redundancy` has the addresses of accesses from.
+/// Where the family `redundancy` gets the addresses of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// From the processor's own samples where it takes any, else from the code behind samples of the clock.
+    /// The processor's own samples if it takes any, else the code at samples of the clock.
     Best,
-    /// From faults of pages, in the place of the processor's samples. For tests.
+    /// Page faults instead of the processor's samples. For tests.
     Faults,
 }
 
 /// How stacks are walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walk {
-    /// As this kernel can.
+    /// As this kernel allows.
     Best,
     /// As on a kernel without `bpf_loop`.
     Bounded,
-    /// With `bpf_loop`, and so many pages of each stack are copied for [`super::Session::copies`]. For tests.
+    /// With `bpf_loop`, copying this many pages of each stack for [`super::Session::copies`]. For tests.
     Copied { pages: u32 },
 }
 

@@ -1,10 +1,11 @@
-//! When user space looks at what the kernel side has sent.
+//! When user space polls the kernel side's ring buffer.
 //!
-//! A look costs something however little there is to see, for a busy machine's caches hold nothing of ours: with one busy
-//! process at 99 Hz, `record --budget 50` took 28 ms of CPU a second with a hundred looks in it, and 5 with five (the
-//! recording's table `costs`). But a code object that the kernel side could not copy can be gone before it is named. So the kernel
-//! side calls for a look when a stack has such code, and looks come often while a process is young, whose interpreter is not
-//! known yet; half as often after each look that finds none of that.
+//! A poll is costly however little it finds, because on a busy machine none of our data is in the caches.
+//! With one busy process at 99 Hz, `record --budget 50` took 28 ms of CPU per second with a hundred polls,
+//! and 5 ms with five (table `costs` of the recording). But a code object that the kernel side could not copy
+//! may be gone before it is named. So the kernel side wakes user space when a stack has such code. Polls are
+//! frequent while a process is young and its interpreter unknown, and half as frequent after each poll that
+//! finds neither.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,50 +14,51 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 
-/// Between two looks there is always this much time, so that a machine that starts thousands of processes a second does
-/// not wake us for each.
+/// Minimum time between two polls, so that a machine that starts thousands of processes a second does not
+/// wake us for each.
 const SHORTEST: Duration = Duration::from_millis(4);
-/// Poll interval for a command that has just started: it may exit within 50 ms, and its code has no names until the interpreter
-/// is recognised.
+/// Poll interval for a command that has just started. It may exit within 50 ms, and its code cannot be named
+/// until its interpreter is recognized.
 const NEWBORN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 /// Limits how often a program that keeps creating code that cannot be copied can wake us.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);
 
-/// Tells the kernel's records from the other sources.
+/// Marks the kernel's records among the sources.
 const RECORDS: u64 = 1;
 
-/// What the last look has found.
+/// What the last poll found, the most urgent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum News {
     None,
-    /// Code that was not known.
+    /// Code not known before.
     Code,
-    /// A process, a moment ago.
+    /// A new process.
     Process,
-    /// A process that was asked for, in its first moments.
+    /// A process that the user chose, just started.
     Newborn,
 }
 
 pub struct PollSchedule {
-    /// Rings only when a source asks for a look, not while there is something in it.
+    /// An epoll descriptor that is edge-triggered: it wakes once per request of a source, not while data is
+    /// left.
     bell: OwnedFd,
     examined_at: Instant,
     period: Duration,
-    /// By any source, and by the kernel's records.
+    /// Whether any source woke the last wait, and whether the kernel's records did.
     was_rung: bool,
     was_called: bool,
-    /// The last look has left records in the ring.
+    /// Whether the last poll left records in the ring buffer.
     has_backlog: bool,
     call_gap: Duration,
 }
 
 impl PollSchedule {
-    /// How often the kernel side may call at first.
+    /// Minimum gap between wake-ups by the kernel side at the start.
     pub const CALL_GAP: Duration = SHORT;
 
-    /// The sources ring the bell from now on.
+    /// Adds the first sources.
     pub fn new(mappings: impl Iterator<Item = impl AsFd>, records: impl AsFd) -> io::Result<Self> {
         let poll_schedule = Self {
             bell: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -74,7 +76,7 @@ impl PollSchedule {
         Ok(poll_schedule)
     }
 
-    /// Has one more source ring the bell.
+    /// Adds one more source.
     pub fn listen(&self, source: impl AsFd) -> io::Result<()> {
         self.add(source, 0)
     }
@@ -84,18 +86,19 @@ impl PollSchedule {
         Ok(epoll::add(&self.bell, source, epoll::EventData::new_u64(number), flags)?)
     }
 
-    /// Waits for the next look: until the bell rings, something is due, or the period is over.
+    /// Waits for the next poll: until a source wakes us, something is due, or the period is over.
     pub fn wait(&mut self, until: Instant, due: Option<Duration>) -> io::Result<()> {
-        // Records that were left do not ring again.
+        // Records that were left do not wake us again.
         let period = if std::mem::take(&mut self.has_backlog) { Duration::ZERO } else { self.period };
         let timeout = until.saturating_duration_since(Instant::now()).min(period);
         let timeout = due.map_or(timeout, |due| timeout.min(due));
         (self.was_rung, self.was_called) = self.ring(timeout)?;
-        // A pause before each wait would be one more switch a look, and few looks come early.
+        // Pause only after an early wake-up, which is rare; a pause before each wait would cost one more
+        // context switch.
         let pause = SHORTEST.min(self.period).saturating_sub(self.examined_at.elapsed());
         if !pause.is_zero() {
             std::thread::sleep(pause);
-            // What rang meanwhile is seen by this look.
+            // Wake-ups during the pause are answered by this poll.
             let (is_rung, is_called) = self.ring(Duration::ZERO)?;
             self.was_rung |= is_rung;
             self.was_called |= is_called;
@@ -104,7 +107,7 @@ impl PollSchedule {
         Ok(())
     }
 
-    /// Waits for the bell; whether any source rings, and whether the kernel's records do.
+    /// Waits for a wake-up. Returns whether any source, and whether the kernel's records, caused it.
     fn ring(&self, timeout: Duration) -> io::Result<(bool, bool)> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         let mut rung = [MaybeUninit::uninit(); 8];
@@ -115,17 +118,17 @@ impl PollSchedule {
         }
     }
 
-    /// Whether a source asked for the last look.
+    /// Whether a source caused the last poll.
     pub fn was_rung(&self) -> bool {
         self.was_rung
     }
 
-    /// Whether the last look has left records in the ring: the next one comes at once.
+    /// Records whether the last poll left records in the ring buffer. If so, the next one follows at once.
     pub fn leaves(&mut self, records: bool) {
         self.has_backlog = records;
     }
 
-    /// Takes in what a look has found. Returns how often the kernel side may call, if that changes.
+    /// Takes in what a poll found. Returns the kernel side's new minimum gap between wake-ups, if it changes.
     pub fn found(&mut self, news: News) -> Option<Duration> {
         self.period = match news {
             News::Newborn => NEWBORN,

@@ -5,10 +5,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::StartError;
 use crate::rights::{self, Namespace};
 
-/// Descriptors that all families need on a machine of two CPUs (120 by `ls /proc/PID/fd`; the default ones 84), and some for files
-/// that are read.
+/// Descriptors that all families need on a machine with two CPUs (120 by `ls /proc/PID/fd`; the default
+/// families 84), plus some for files being read.
 const FILES: u64 = 128;
-/// A perf event or two on each CPU.
+/// One or two perf events per CPU.
 const FILES_PER_CPU: u64 = 4;
 
 pub(super) fn check() -> Result<(), StartError> {
@@ -29,11 +29,11 @@ pub(super) fn check() -> Result<(), StartError> {
     raise_file_limit()
 }
 
-/// Raises the limit of open files as far as the user may.
+/// Raises the limit on open files as far as the user may.
 fn raise_file_limit() -> Result<(), StartError> {
     let limits = getrlimit(Resource::Nofile);
     let highest = Rlimit { current: limits.maximum, maximum: limits.maximum };
-    // Where even that is refused, the limit stays what it is.
+    // If this is refused too, the limit stays as it is.
     let _ = setrlimit(Resource::Nofile, highest);
     let needed = FILES + FILES_PER_CPU * aya::util::online_cpus().map_or(1, |cpus| cpus.len() as u64);
     match getrlimit(Resource::Nofile).current {

@@ -1,4 +1,4 @@
-//! The kernel's records, in the order in which they were sent, a bounded number at a time.
+//! Handles the kernel's records in order, a bounded number at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::record::{Lifecycle, Plain, Record, Stack};
 use crate::registry;
 use crate::stacks::Taken;
 
-/// Records that are parsed together, so that the kernel functions that are new in them are looked up at once.
+/// Records parsed together, so that kernel functions new in them are looked up in one go.
 const CHUNK: usize = 512;
-/// One turn of the loop spends at most this much time on records, plus one chunk. A kernel side that sends faster than records are
-/// handled would otherwise keep the loop from the clock, the budget and the user.
+/// Time limit for the records of one turn, plus one chunk. Without it, a kernel side that sends faster than
+/// we handle would keep the loop from the clock, the budget and the user.
 const TURN: Duration = Duration::from_millis(100);
-/// The kernel frees a record's bytes in the ring when it is taken, so a full ring holds at most this many.
+/// A full ring buffer contains at most this many. The kernel frees a record's bytes when it is taken.
 const RING_RECORDS_MAX: usize = RING_BYTES as usize / size_of::<Header>();
 
 impl Session {
-    /// Handles the records of one turn. Returns whether the ring holds more.
+    /// Handles the records of one turn. Returns whether the ring buffer contains more.
     pub(super) fn drain_records(&mut self) -> bool {
         let begun = Instant::now();
         loop {
@@ -38,7 +38,8 @@ impl Session {
         }
     }
 
-    /// Handles what the ring held when this was called, and what fits into it meanwhile: what the kernel side sends goes on.
+    /// Handles as many records as a full ring buffer contains. Bounded, because the kernel side keeps
+    /// sending.
     pub(super) fn drain_ring_once(&mut self) {
         let mut drained = 0;
         while drained < RING_RECORDS_MAX {
@@ -49,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of records that it has taken, at most [`CHUNK`].
+    /// Returns the number of records taken, at most [`CHUNK`].
     fn drain_chunk(&mut self) -> usize {
         let mut records = Vec::with_capacity(CHUNK);
         let mut malformed = 0;
@@ -85,7 +86,8 @@ impl Session {
         }
     }
 
-    /// Caches the name of a copied code object. If it cannot be decoded, the stack that follows reads the process instead.
+    /// Caches the name of a copied code object. If it cannot be decoded, the stack that follows reads the
+    /// process's memory instead.
     fn learn_code(&mut self, code: &CopiedCode) {
         let header = &code.header;
         let at = Nanos(header.time).saturating_sub(self.start);
@@ -102,7 +104,7 @@ impl Session {
         self.collectors.forked(notice, context!(self));
     }
 
-    /// Ends the processes whose exit was lost.
+    /// Ends the processes whose exit record was lost.
     pub(super) fn end_gone(&mut self) {
         let time = machine::monotonic().0;
         for pid in self.processes.gone() {
@@ -111,18 +113,19 @@ impl Session {
         }
     }
 
-    /// A family's record without a stack.
+    /// Handles a family's record without a stack.
     fn take_plain(&mut self, family: Family, plain: &Plain) {
         if self.collectors.record(family, plain, context!(self)).is_none() {
             self.lose(Reason::RecordMalformed, 1);
         }
     }
 
-    /// A family's record with a stack.
+    /// Handles a family's record with a stack.
     fn take(&mut self, family: Family, stack: &Stack) {
         let header = &stack.sample.header;
         let at = Nanos(header.time).saturating_sub(self.start);
-        // A process that user space has not seen yet, or has forgotten while the last samples were under way.
+        // User space has not seen this process yet, or forgot it while its last samples were in the ring
+        // buffer.
         if self.processes.is_expected(header.pid) {
             return;
         }
@@ -134,7 +137,7 @@ impl Session {
         let Some((watched, _)) = self.processes.get(header.pid) else {
             return self.scratch.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
         };
-        // The record of a GIL's holder has the name of the thread that waits for it.
+        // The record of a GIL holder carries the waiter's thread name.
         if header.kind != record::GIL_HOLDER {
             watched.see_thread(header.tid, header.comm, &mut self.scratch);
         }
@@ -146,13 +149,13 @@ impl Session {
         }
     }
 
-    /// With [`super::Walk::Copied`]: the samples since the last call, as the kernel side walked them, beside their stacks. The
-    /// newest stay behind until all of their pages have come.
+    /// With [`super::Walk::Copied`]: the samples since the last call as the kernel side walked them, with
+    /// copies of their stacks. The newest are held back until all their pages have arrived.
     pub fn copies(&mut self) -> Vec<Copied> {
         self.copies.as_mut().map_or_else(Vec::new, |copies| copies.take(machine::monotonic().0))
     }
 
-    /// Hands on the stacks that have their names.
+    /// Passes on the stacks whose frames are all named.
     pub(super) fn named(&mut self) {
         for Taken { purpose, stack, outcome } in self.stacks.named(&mut self.interner, &mut self.scratch) {
             self.collectors.named(purpose, NamedStack { id: stack, outcome }, context!(self));

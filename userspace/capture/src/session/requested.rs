@@ -1,11 +1,11 @@
-//! The families that were asked for, less those that this machine cannot have.
+//! The requested families, without those that this machine cannot run.
 
 use pyobs_model::{Family, Refused};
 
 use super::error::StartError;
 use super::options::Options;
 
-/// What is asked for, and what was refused of it.
+/// The request, and which parts of it were refused.
 pub(super) struct Requested {
     pub options: Options,
     pub refused: Vec<Refused>,
@@ -20,7 +20,7 @@ impl Requested {
         self.options.probes.contains(&family)
     }
 
-    /// Turns these families off, and remembers why.
+    /// Turns these families off and records why.
     pub fn refuse(&mut self, families: &[Family], error: &StartError) {
         let (off, on) = self.options.probes.iter().partition(|probe| families.contains(*probe));
         self.options.probes = on;
@@ -29,7 +29,7 @@ impl Requested {
         self.refused.extend(off.iter().map(|family| Refused { family: family.name().into(), reason: reason.clone() }));
     }
 
-    /// Fails if every family that was asked for was refused.
+    /// Fails if every requested family was refused.
     pub fn something_is_left(&self) -> Result<(), StartError> {
         match self.refused.first() {
             Some(first) if self.options.probes.is_empty() => Err(StartError::Refused(first.reason.clone())),

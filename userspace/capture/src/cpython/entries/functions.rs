@@ -8,15 +8,15 @@ use super::{Entries, Site, Unseen, function, prologue};
 use crate::cpython::version::Version;
 use crate::elf::Elf;
 
-/// How far before a function's end a better place for a probe is looked for.
+/// How many instructions before a function's end a cheaper place is looked for.
 const BACK_MAX: usize = 8;
 
 pub(super) fn find(elf: &Elf<'_>, listing: &Listing<'_, '_>, version: Version) -> Entries {
     let Some(start) = function(elf, "_PyEval_EvalFrameDefault") else {
         return Entries { unseen: vec![Unseen::Calls], ..Entries::default() };
     };
-    // PyObject *_PyEval_EvalFrameDefault([PyThreadState *tstate,] PyFrameObject *f, int throwflag): Python/ceval.c, with
-    // the thread state since 3.9.
+    // PyObject *_PyEval_EvalFrameDefault([PyThreadState *tstate,] PyFrameObject *f, int throwflag), with the
+    // thread state since 3.9 (https://github.com/python/cpython/blob/v3.9.0/Python/ceval.c).
     let (source, register) =
         if version.since(9) { (source::SECOND, Register::RSI) } else { (source::FIRST, Register::RDI) };
     let (address, distance, stepped) = prologue(listing, start, register);
@@ -34,7 +34,7 @@ pub(super) fn exits(listing: &Listing<'_, '_>) -> Vec<Site> {
             None => found.push(exit(*end, condition::ALWAYS, 0, true)),
         }
     }
-    // The last call of a function can be a jump to another: then the stack is as it was at the start.
+    // The last call of a function can be a tail call; the stack is then as it was at the start.
     found.extend(listing.leaving.iter().map(|jump| exit(*jump, condition::ALWAYS, 0, false)));
     found.sort_unstable_by_key(|site| site.address);
     found.dedup();
@@ -45,7 +45,7 @@ fn exit(address: u64, condition: u64, distance: u32, stepped: bool) -> Site {
     Site { address, source: source::NONE, condition, distance: Some(distance), stepped }
 }
 
-/// Cheap places right before the registers are restored, on each way there; `None` when a way has none.
+/// Cheap places right before the registers are restored, on each path there; `None` if a path has none.
 fn before_epilogue(listing: &Listing<'_, '_>, end: u64) -> Option<Vec<Site>> {
     let (mut epilogue, mut distance) = (end, 0);
     while let Some(instruction) = listing.instruction_before(epilogue).filter(restores) {
@@ -70,10 +70,10 @@ fn before_epilogue(listing: &Listing<'_, '_>, end: u64) -> Option<Vec<Site>> {
     for _ in 0..BACK_MAX {
         let Some(instruction) = listing.instruction_before(next) else { break };
         if matches!(instruction.flow_control(), FlowControl::UnconditionalBranch | FlowControl::IndirectBranch) {
-            // Nothing comes this way.
+            // This point is not reached from above.
             return Some(sites);
         }
-        // What is jumped to behind the place does not pass it.
+        // Code that jumps past the place would be missed.
         if next != epilogue && listing.jumps_to(next..=next).next().is_some() {
             return None;
         }

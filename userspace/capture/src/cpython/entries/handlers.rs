@@ -15,7 +15,8 @@ const STARTS: [&str; 4] = ["RESUME", "RESUME_QUICK", "RESUME_CHECK", "INSTRUMENT
 const YIELDS: [&str; 2] = ["YIELD_VALUE", "INSTRUMENTED_YIELD_VALUE"];
 const RETURNS: [&str; 4] = ["RETURN_VALUE", "RETURN_CONST", "INSTRUMENTED_RETURN_VALUE", "INSTRUMENTED_RETURN_CONST"];
 
-/// Before the loop is begun, a frame for the C stack is set up field by field.
+/// Instructions searched for the branch: before the loop starts, a frame for the C stack is filled in field
+/// by field.
 const PROLOGUE_MAX: usize = 128;
 
 pub(super) fn find(elf: &Elf<'_>, listing: &Listing<'_, '_>, version: Version) -> Entries {
@@ -30,8 +31,8 @@ pub(super) fn find(elf: &Elf<'_>, listing: &Listing<'_, '_>, version: Version) -
         None => unseen.push(Unseen::Throws),
     }
     let mut exits = Vec::new();
-    // The instructions that end a frame test whether the thread is traced before they leave it in 3.11
-    // (Python/ceval.c); later ones leave it at once.
+    // In 3.11 the instructions that end a frame check for tracing before they leave it
+    // (https://github.com/python/cpython/blob/v3.11.0/Python/ceval.c); later versions leave at once.
     let leave = |address| if version.since(12) { at(address, true) } else { early(listing, address) };
     exits.extend(handlers.addresses(&YIELDS).into_iter().map(leave));
     match cleared(elf, listing, version) {
@@ -48,7 +49,7 @@ fn at(address: u64, stepped: bool) -> Site {
     Site { address, source: source::THREAD, condition: condition::ALWAYS, distance: None, stepped }
 }
 
-/// The first cheap place behind a start that nothing else reaches.
+/// The first cheap place after a start that other code does not reach.
 fn early(listing: &Listing<'_, '_>, start: u64) -> Site {
     match listing.to_cheap(start).last().map(Instruction::ip) {
         Some(end) if listing.jumps_to(start + 1..=end).next().is_none() => at(end, false),
@@ -56,7 +57,7 @@ fn early(listing: &Listing<'_, '_>, start: u64) -> Site {
     }
 }
 
-/// Where each instruction is carried out.
+/// Where each instruction is implemented.
 enum Handlers<'a, 'data> {
     Table(Box<[u64; INSTRUCTIONS]>, &'static Numbers),
     /// A function for each instruction (3.14, `--with-tail-call-interp`).
@@ -82,11 +83,11 @@ impl<'a, 'data> Handlers<'a, 'data> {
     }
 }
 
-/// A handler of RESUME and its kin.
+/// A handler of RESUME or one of its variants.
 struct Start {
     address: u64,
     way: Vec<Instruction>,
-    /// Which instruction of the way has the probe; `None` for the first, which is stepped over.
+    /// The instruction of the path that gets the probe; `None` for the first, which is single-stepped.
     place: Option<usize>,
     condition: u64,
 }
@@ -97,23 +98,23 @@ impl Start {
         Self { address, place: way.iter().position(is_cheap), way, condition: condition::ALWAYS }
     }
 
-    /// Jumps to what lies behind its start, up to an instruction of its way.
+    /// Jumps to the code after its start, up to an instruction of its path.
     fn jumps_in(&self, listing: &Listing<'_, '_>, place: usize) -> Vec<Jump> {
         listing.jumps_to(self.address + 1..=self.way[place].ip()).collect()
     }
 
-    /// Which instruction of its way a jump is, and whether it is taken when the zero flag is set.
+    /// The instruction of its path that is this jump, and whether it is taken if the zero flag is set.
     fn jump_out(&self, jump: Jump) -> Option<(usize, bool)> {
         let place = self.way.iter().position(|instruction| instruction.ip() == jump.from)?;
         Some((place, taken_if_zero(&self.way[place])?))
     }
 }
 
-/// RESUME_CHECK, the short form of RESUME, jumps into the long one when there is something to do. That is one call, and
-/// is to count once: in the long form, so in the short one where its jump is not taken.
+/// RESUME_CHECK, the short form of RESUME, jumps into the long form when there is something to do. That is
+/// one call and must count once: in the long form, and in the short form only if its jump is not taken.
 pub(super) fn starts(listing: &Listing<'_, '_>, addresses: &BTreeSet<u64>) -> Vec<Site> {
     let mut starts: Vec<Start> = addresses.iter().map(|address| Start::of(listing, *address)).collect();
-    // (the jump's start, which instruction of its way, taken if zero) by the start that is jumped into.
+    // For the start that is jumped into: (the jump's start, the instruction of its path, taken if zero).
     let jumps_into = |starts: &[Start], index: usize| -> Option<Vec<(usize, usize, bool)>> {
         let jumps = starts[index].jumps_in(listing, starts[index].place?);
         let source = |jump: &Jump| {
@@ -127,7 +128,7 @@ pub(super) fn starts(listing: &Listing<'_, '_>, addresses: &BTreeSet<u64>) -> Ve
     for index in 0..starts.len() {
         match jumps_into(&starts, index) {
             Some(sources) => {
-                // Where the short form is entered in its middle, too, both are probed at their very start.
+                // If the short form can also be entered in its middle, both are probed at their very start.
                 let clear =
                     |(other, place, _): &(usize, usize, bool)| starts[*other].jumps_in(listing, *place).is_empty();
                 if !sources.iter().all(clear) {
@@ -142,7 +143,7 @@ pub(super) fn starts(listing: &Listing<'_, '_>, addresses: &BTreeSet<u64>) -> Ve
                     }
                 }
             }
-            // Code that is no start of a function leads there.
+            // Code that is not a start of a function leads there.
             None => starts[index].place = None,
         }
     }
@@ -153,8 +154,9 @@ pub(super) fn starts(listing: &Listing<'_, '_>, addresses: &BTreeSet<u64>) -> Ve
     starts.iter().map(site).collect()
 }
 
-/// Where an exception that is thrown into a generator enters the loop: `if (throwflag)` in `_PyEval_EvalFrameDefault(
-/// tstate, frame, throwflag)`, by which time the frame is the thread's current one (Python/ceval.c). Else the function
+/// Where an exception thrown into a generator enters the loop: `if (throwflag)` in
+/// `_PyEval_EvalFrameDefault(tstate, frame, throwflag)`, when the frame is already the thread's current one
+/// (<https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>). If that is not found, the function
 /// itself, which is entered for every call from C.
 fn throws(listing: &Listing<'_, '_>, start: u64) -> Site {
     branch_on_throwing(listing, start).unwrap_or_else(|| {
@@ -193,7 +195,7 @@ pub(super) fn branch_on_throwing(listing: &Listing<'_, '_>, start: u64) -> Optio
     None
 }
 
-/// The first cheap place behind `begin`, if nothing but the one jump leads there.
+/// The first cheap place after `begin`, if only this one jump leads there.
 fn alone(listing: &Listing<'_, '_>, begin: u64, jump: u64) -> Option<Site> {
     let only = |end: u64| listing.jumps_to(begin..=end).all(|other| other.from == jump);
     match listing.to_cheap(begin).last().map(Instruction::ip) {
@@ -202,8 +204,10 @@ fn alone(listing: &Listing<'_, '_>, begin: u64, jump: u64) -> Option<Site> {
     }
 }
 
-/// The function that each frame is given to at its end, by return or by exception: in 3.11 `_PyFrame_Clear(frame)`
-/// (Python/frame.c), which generators pass as well; later one that has the thread state first (Python/ceval.c).
+/// The function that receives each frame at its end, whether by return or exception. In 3.11 this is
+/// `_PyFrame_Clear(frame)` (<https://github.com/python/cpython/blob/v3.11.0/Python/frame.c>), which generators
+/// reach too; later it is one with the thread state as first argument
+/// (<https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 fn cleared(elf: &Elf<'_>, listing: &Listing<'_, '_>, version: Version) -> Option<Site> {
     let (name, source, register) = match version.minor {
         11 => ("_PyFrame_Clear", source::FIRST, Register::RDI),

@@ -1,4 +1,4 @@
-//! A process of one code object, played from memory.
+//! Tests with a process that has one code object, simulated in memory.
 
 use super::*;
 use crate::cpython::offsets::layout_for;
@@ -13,7 +13,7 @@ const TABLE: u64 = 0x20_0000;
 const STR: u64 = 0x77;
 const CODE_TYPE: u64 = 0x88;
 
-/// That of 3.12.
+/// The layout of 3.12.
 fn layout() -> Layout {
     layout_for(&Version::new(3, 12, 0)).unwrap().clone()
 }
@@ -22,7 +22,7 @@ fn layout_of(minor: u8) -> Layout {
     Layout { version: [3, minor], ..layout() }
 }
 
-/// A process of one code object, whose memory may change after so many reads.
+/// A process with one code object, whose memory may change after a number of reads.
 struct Process {
     objects: Vec<(u64, Vec<u8>)>,
     later: Option<(u32, u64, u64)>,
@@ -103,14 +103,15 @@ fn read_with(process: &Process, check: u32, layout: &Layout, code_type: Option<u
     read_code(process, CODE, check, layout, code_type, LongTables::Read)
 }
 
-/// The words that go into the check: first line, five that tell nothing here, file, name, qualified name, line table.
+/// The words in the check word: first line, five that are constant here, file, name, qualified name, line
+/// table.
 const WORDS: [u64; 10] = [42 << 32 | 5, 0, 0, 0, 0, 0, FILE, NAME, NAME, TABLE];
 
 fn fold(words: &[u64]) -> u32 {
     words.iter().copied().fold(Check::default(), Check::add).fold()
 }
 
-/// What the kernel side makes of this code object.
+/// The kernel side's check word for this code object.
 fn seen() -> u32 {
     fold(&WORDS)
 }
@@ -138,7 +139,7 @@ fn the_check_word_tells_every_one_of_its_parts() {
     }
 }
 
-/// Before 3.12, where two code objects may have the same words.
+/// Before 3.12, two code objects may have the same words.
 #[test]
 fn the_check_word_tells_texts_apart() {
     let layout = layout_of(11);
@@ -221,7 +222,7 @@ fn text_of_every_width() {
     assert_eq!(of(2, &[0x3b1, 0xdcff, 0x6f22]), "α\u{fffd}漢");
     assert_eq!(of(4, &[0x1f40d, 0xd800, 0x11_0000, 0x41]), "🐍\u{fffd}\u{fffd}A");
     assert_eq!(of(1, &[]), "");
-    // Kept as it is, but for NUL: escaping is the consumer's.
+    // Kept as it is, except NUL: escaping is up to whoever shows the text.
     assert_eq!(of(1, &[0x1b, 0x5b, 0x32, 0x4a, 0x0a, 0x3c, 0, 0x85]), "\x1b[2J\n<\u{fffd}\u{85}");
 }
 

@@ -1,4 +1,4 @@
-//! Where an interpreter has its objects: what differs between the allocators that CPython may use.
+//! Where an interpreter keeps its objects: the differences between CPython's allocators.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,10 +13,10 @@ use crate::cpython::version::Version;
 use crate::machine;
 use crate::memory::ProcessMemory;
 
-/// What is read of a process's environment.
+/// Bytes read of a process's environment.
 const ENVIRONMENT_MAX: u64 = 1 << 20;
 
-/// The names of CPython's own kinds of arenas, which no library may have.
+/// The names of CPython's own kinds of arenas, reserved: no library may use them.
 pub const OWN: [&str; 2] = ["pymalloc", "mimalloc"];
 
 pub struct Kinds {
@@ -51,7 +51,7 @@ impl Allocator {
         if free_threaded { Self::Mimalloc(segments::Shape::of(true)) } else { Self::Pymalloc(Shape::of(version)) }
     }
 
-    /// That of a process, whose environment may choose another one.
+    /// The allocator of a process, which its environment may have selected.
     pub fn of_process(pid: u32, python: &Attached) -> Self {
         match Self::of(python.number, python.layout.free_threaded) {
             Self::Pymalloc(_) if python.number.since(13) && asks_for_mimalloc(pid) => {
@@ -61,7 +61,7 @@ impl Allocator {
         }
     }
 
-    /// Of its arenas, if it is CPython's own that takes them.
+    /// The shape of its arenas, if CPython's own allocator creates them.
     pub fn shape(self) -> Option<Shape> {
         match self {
             Self::Pymalloc(shape) => Some(shape),
@@ -69,7 +69,7 @@ impl Allocator {
         }
     }
 
-    /// What is found in a process: arenas, and their bytes; `None` where it cannot be read.
+    /// Finds the arenas of a process, with their sizes. `None` if its memory cannot be read.
     pub fn find(self, pid: u32) -> Option<Vec<(u64, u64)>> {
         match self {
             Self::Pymalloc(shape) => Some(scan::find(pid, &shape).into_iter().map(|at| (at, shape.arena)).collect()),
@@ -87,7 +87,7 @@ impl Allocator {
     }
 }
 
-/// `PYTHONMALLOC=mimalloc`, or `mimalloc_debug` (3.13+).
+/// Whether the environment has `PYTHONMALLOC=mimalloc` or `mimalloc_debug` (3.13+).
 fn asks_for_mimalloc(pid: u32) -> bool {
     let mut environment = Vec::new();
     let file = File::open(format!("/proc/{}/environ", machine::living_thread(pid)));

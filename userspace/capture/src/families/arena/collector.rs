@@ -1,4 +1,4 @@
-//! The family `arena` in a session: CPython's arenas, and those of the libraries that were named.
+//! The family `arena` in a session: CPython's arenas and those of the libraries that the user named.
 
 use pyobs_abi::record;
 use pyobs_model::{ArenaChange, Event, Nanos, ProcessRef};
@@ -23,7 +23,7 @@ pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartEr
     Ok(Box::new(Memory { arenas: Arenas::new(start.start, ids), libraries, waiting: Waiting::default() }))
 }
 
-/// These take probes.
+/// Loads what libraries need; unlike CPython's own arenas, theirs take probes.
 fn follow_libraries(start: &mut Start<'_>, ids: Ids) -> Result<Option<Libraries>, StartError> {
     if start.options.libraries.is_empty() {
         return Ok(None);

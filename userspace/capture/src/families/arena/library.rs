@@ -1,4 +1,4 @@
-//! Arenas of libraries that a description names: where probes belong, and which hits they send.
+//! Arenas of libraries with a description: where probes are attached, and what their hits mean.
 
 pub mod description;
 mod expression;
@@ -24,7 +24,7 @@ use crate::kernel::uprobes::Uprobes;
 use crate::pattern::is_like;
 use crate::process_maps::Mapping;
 
-/// The probes on a file.
+/// Probes per file; further sites are left out.
 const PROBES_MAX: usize = 256;
 
 pub struct Programs {
@@ -37,7 +37,7 @@ pub struct Libraries {
     uprobes: Uprobes,
     meter: Meter,
     descriptions: Vec<Description>,
-    /// By the number of a site: its description, and what it is for.
+    /// Indexed by a site's number: its description and its role.
     sites: Vec<(usize, Role)>,
     probes: Probes,
     seen: HashSet<(usize, FileId)>,
@@ -47,13 +47,13 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// The recording begins at this time of the kernel's clock.
+    /// Sets the time on the kernel's clock at which the recording begins.
     pub fn starts_at(&mut self, start: Nanos) {
         self.start = start;
         self.latest = Nanos(0);
     }
 
-    /// Returns what cannot be followed, in words.
+    /// Also returns what cannot be followed, in words.
     pub fn new(
         named: &[Named],
         programs: Programs,
@@ -101,7 +101,7 @@ impl Libraries {
         None
     }
 
-    /// Puts probes on libraries where a process has them. Returns what cannot be done, in words.
+    /// Attaches probes to the libraries that processes have mapped. Returns failures in words.
     pub fn follow<'a>(&mut self, mappings: impl Iterator<Item = (u32, &'a Mapping)>) -> Vec<String> {
         let mut notes = Vec::new();
         if self.probes.is_closed() {
@@ -159,7 +159,7 @@ impl Libraries {
         places.into_iter().map(attach).collect::<Result<_, _>>().map_err(wrong)
     }
 
-    /// Where a probe belongs: programs, addresses of the file, cookies.
+    /// Where to attach a probe: programs, addresses in the file, cookies.
     fn places(&self, elf: &Elf<'_>, probe: &Probe, site: u64) -> Vec<(&OwnedFd, u64, u64)> {
         let mut places = Vec::new();
         for symbol in functions(elf, &probe.symbol) {
@@ -180,7 +180,7 @@ impl Libraries {
         places
     }
 
-    /// Libraries that no process has had, in words.
+    /// Libraries that no process has mapped, in words.
     pub fn unfound(&self) -> Vec<String> {
         let is_unfound = |number: &usize| !self.seen.iter().any(|(seen, _)| seen == number);
         let unfound =
@@ -201,49 +201,50 @@ impl Libraries {
         self.lifecycle.hit(role, &Where { hit, at, process, library, kind: &description.name }, events);
     }
 
-    /// Two CPUs' records may be out of step by a little; what is told is not.
+    /// Event time of a record. Records of different CPUs can be slightly out of order; event times must not
+    /// go back.
     fn at(&mut self, at: Nanos) -> Nanos {
         self.latest = self.latest.max(at);
         self.latest
     }
 
-    /// What the stack is for that a thread has sent.
+    /// What the stack that a thread has sent is for.
     pub fn stack(&mut self, tid: u32) -> Option<Wanted> {
         self.lifecycle.stack(tid)
     }
 
-    /// To be called now and then: tells of objects.
+    /// Call regularly: emits changes in the number of objects.
     pub fn tick(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let at = self.at(now);
         self.lifecycle.tick(at, events);
     }
 
-    /// A process has ended, or is another program now.
+    /// Forgets a process that has ended or runs another program now.
     pub fn ended(&mut self, pid: u32, events: &mut Vec<Event>) {
         self.lifecycle.ended(pid, self.latest, events);
     }
 
-    /// What hits have cost so far besides their programs.
+    /// What hits have cost so far besides the run time of their programs.
     pub fn trap_cost(&self) -> Nanos {
         self.meter.trap_cost()
     }
 
-    /// Takes the probes away, for good.
+    /// Detaches the probes for good.
     pub fn close(&mut self) {
         self.probes.close();
     }
 }
 
-/// Whether a site tells what its function returns, which is not known where another function is called in its place.
+/// Whether a site reads its function's return value, which is unknown at a tail call.
 fn needs_result(site: &Site) -> bool {
     site.values.iter().enumerate().any(|(number, value)| site.has >> number & 1 != 0 && value.register == RESULT)
 }
 
-/// The functions whose symbols are like `pattern`, without the parts of them that compilers set aside as seldom used.
+/// The functions whose symbols match `pattern`, without the cold parts that compilers split off.
 fn functions(elf: &Elf<'_>, pattern: &str) -> Vec<Symbol> {
     let is_wanted =
         |name: &&[u8]| std::str::from_utf8(name).is_ok_and(|name| is_like(name, pattern) && !name.ends_with(".cold"));
-    // Stripped files keep what they export.
+    // Stripped files keep their exported symbols.
     let all = elf.symbols().chain(elf.exported_symbols());
     let wanted = all.filter(|(name, symbol)| is_wanted(name) && elf.is_code(symbol.address));
     let mut found: Vec<Symbol> = wanted.map(|(_, symbol)| symbol).collect();

@@ -1,12 +1,15 @@
-//! How full one of CPython's arenas is: what its pools' headers say.
+//! How full one of CPython's arenas is, read from its pools' headers.
 //!
-//! An arena is divided into pools, each aligned to its size and each for pieces of one size. A pool that was ever used begins
-//! with a header (`struct pool_header`, Objects/obmalloc.c up to 3.11, Include/internal/pycore_obmalloc.h since), the same in
-//! all versions: a count of the pieces in use (an `int` in a word), the first free piece, two links, the arena's index, the index
-//! of the pieces' size, the offsets of the next piece to carve and of the last one. Pools are carved from the lowest address
-//! on. So an arena tells its state by itself, in stripped interpreters as well.
+//! An arena is divided into pools, each aligned to its size and each for blocks of one size. A used pool
+//! begins with a header (`struct pool_header`,
+//! <https://github.com/python/cpython/blob/v3.11.0/Objects/obmalloc.c>, since 3.12
+//! <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_obmalloc.h>). Its layout is the same
+//! in all versions: the number of blocks in use (an `int` in a word), the first free block, two links, the
+//! arena's index, the size class, and the offsets of the next block to carve and of the last block. Pools are
+//! carved from the lowest address up. So the arena alone shows its state, even in stripped interpreters.
 //!
-//! The program runs on meanwhile: a header is read whole, and one that contradicts itself is not believed.
+//! The program keeps running during the read: a header is read in one go, and an inconsistent one is
+//! discarded.
 
 use pyobs_model::Filled;
 
@@ -14,16 +17,18 @@ use crate::cpython::version::Version;
 use crate::memory::{Memory, Range};
 
 pub const HEADER: usize = 48;
-/// ALIGNMENT on machines of 64 bits: pieces were aligned to 8 bytes before 3.6.9, and in 3.7 before 3.7.4 (bpo-27987).
+/// `ALIGNMENT` on 64-bit machines: blocks were aligned to 8 bytes before 3.6.9, and in 3.7 before 3.7.4
+/// (bpo-27987).
 const ALIGNMENTS: [u64; 2] = [16, 8];
-/// SMALL_REQUEST_THRESHOLD.
+/// `SMALL_REQUEST_THRESHOLD`.
 const LARGEST: u64 = 512;
-/// More arenas than this has no process: 64 TiB.
+/// Larger indexes are implausible: they would mean more than 64 TiB of arenas.
 const INDEX_MAX: u32 = 1 << 26;
-/// Headers that may be caught while they change.
+/// Headers that may be inconsistent because they change during the read. With more, the memory is not an
+/// arena.
 const TORN: u32 = 2;
 
-/// What is the same in all arenas of a version.
+/// The sizes and alignments of a version's arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub arena: u64,
@@ -43,23 +48,23 @@ impl Shape {
     }
 }
 
-/// A header that makes sense.
+/// A consistent header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Pieces in use.
+    /// Blocks in use.
     pub count: u32,
     pub piece: u64,
     pub arena: u32,
 }
 
 impl Header {
-    /// Of the pool at `address`; `None` for what is none.
+    /// Parses the header of the pool at `address`; `None` if this is not one.
     pub fn parse(bytes: &[u8; HEADER], address: u64, shape: &Shape) -> Option<Self> {
         let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let half = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
         let (count, free, arena) = (half(0), word(8), half(32));
         let (next, last) = (u64::from(half(40)), u64::from(half(44)));
-        // The class and the last piece's place tell the size each.
+        // The size class and the last block's offset each determine the block size, and must agree.
         let of_class = |alignment: &u64| (u64::from(half(36)) + 1).checked_mul(*alignment);
         let piece =
             shape.alignments.iter().filter_map(of_class).find(|piece| shape.pool.checked_sub(*piece) == Some(last))?;
@@ -74,7 +79,7 @@ impl Header {
     }
 }
 
-/// Looks at an arena; `None` for memory that is none.
+/// Inspects an arena; `None` if the memory is not one.
 pub fn inspect(memory: &impl Memory, address: u64, shape: &Shape) -> std::io::Result<Option<Filled>> {
     let first = shape.first_pool(address).ok_or(std::io::ErrorKind::InvalidInput)?;
     let slabs = (address.saturating_add(shape.arena).saturating_sub(first)) / shape.pool;

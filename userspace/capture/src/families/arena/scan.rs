@@ -1,4 +1,5 @@
-//! The arenas that a process had before it was watched: memory without a file, looked through for headers of pools.
+//! Finds the arenas that a process had before it was watched, by looking for pool headers in anonymous
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -7,19 +8,19 @@ use super::pools::{HEADER, Header, Shape};
 use crate::memory::{Memory, ProcessMemory, Range};
 use crate::process_maps::lines;
 
-/// Pools that are looked for in one process at the most; a GiB has 65,536.
+/// Pools checked per process (a GiB has 65,536); the rest is not searched.
 const POOLS_MAX: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Headers that are read at once.
+/// Headers per read.
 const AT_ONCE: u64 = 1024;
 
-/// Where arenas begin. An arena that is not aligned to its pools begins one to three pages before its first pool: which, is
-/// told by the ends of the memory that it lies in, and else not known.
+/// The addresses of arenas. An arena not aligned to its pool size begins one to three pages before its first
+/// pool. Only the bounds of its memory show how many; without them it is left out.
 pub fn find(pid: u32, shape: &Shape) -> Vec<u64> {
     let memory = ProcessMemory::new(pid);
     let (mut places, mut left) = (Vec::new(), POOLS_MAX);
     let read = lines::each(pid, |line| {
-        // `[heap]` is the program break's, and has no arenas.
+        // `[heap]` is grown by brk(2) and never contains arenas.
         if line.is_plain() {
             let (start, end) = (line.start.next_multiple_of(shape.pool), line.end);
             let taken = (end.saturating_sub(start) / shape.pool).min(left);
@@ -34,17 +35,18 @@ pub fn find(pid: u32, shape: &Shape) -> Vec<u64> {
     places.into_iter().flat_map(|(start, count, ends)| within(&memory, start, count, ends, shape)).collect()
 }
 
-/// An arena by its pools.
+/// An arena as seen by its pools.
 struct Found {
     /// The lowest pool.
     first: u64,
-    /// The highest that was seen.
+    /// The highest pool seen.
     last: u64,
 }
 
 fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape: &Shape) -> Vec<u64> {
     let mut arenas: Vec<Found> = Vec::new();
-    // The latest with each index, which tells an arena from its neighbours, but not from those of another interpreter.
+    // The latest arena with each index. The index separates neighbouring arenas, but not those of different
+    // interpreters.
     let mut latest: BTreeMap<u32, usize> = BTreeMap::new();
     let mut number = 0;
     while number < count {
@@ -68,7 +70,7 @@ fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape:
         }
         number += pools;
     }
-    // One that has all of its pools says whether arenas are aligned, here.
+    // An arena with all its pools shows whether arenas are aligned in this process.
     let most = shape.arena / shape.pool;
     let pools = |found: &Found| (found.last - found.first) / shape.pool + 1;
     let is_aligned = shape.pool == PAGE
@@ -77,7 +79,7 @@ fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape:
     arenas.iter().map(|found| if is_aligned { found.first } else { before(found.first, ends, shape) }).collect()
 }
 
-/// Where an arena begins whose first pool this is.
+/// The address of the arena whose first pool is at `first`.
 fn before(first: u64, (start, end): (u64, u64), shape: &Shape) -> u64 {
     let fits = |at: &u64| {
         let after = at.wrapping_sub(start);

@@ -1,12 +1,15 @@
-//! The heaps of mimalloc, which free-threaded builds have in place of arenas, and others with `PYTHONMALLOC=mimalloc` (3.13+).
+//! The heaps of mimalloc, which replace arenas in free-threaded builds and, from 3.13 on, with
+//! `PYTHONMALLOC=mimalloc`.
 //!
-//! mimalloc takes a GiB of addresses at a time, below 32 TiB where nothing else lies (`_mi_os_get_aligned_hint`), and divides it into
-//! segments of 32 MiB without a system call. A segment begins with `struct mi_segment_s`, which has an entry (`struct
-//! mi_page_s`, mimalloc's page) for each run of its slices of 64 KiB: for blocks of which size it is, and how many are in use
-//! (Include/internal/mimalloc/mimalloc/types.h, the same in CPython 3.13 to 3.15 but for debug builds, which are refused).
-//! So a segment tells its state by itself, in stripped interpreters as well.
+//! mimalloc reserves a GiB of addresses at a time, in a free range below 32 TiB (`_mi_os_get_aligned_hint`),
+//! and divides it into segments of 32 MiB without a system call. A segment begins with `struct mi_segment_s`.
+//! It has an entry (`struct mi_page_s`, mimalloc's page) for each run of 64 KiB slices, with the block size
+//! and the number of blocks in use. The layout
+//! (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/mimalloc/mimalloc/types.h>) is the same in
+//! CPython 3.13 to 3.15, except in debug builds, which are refused. So the segment alone shows its state,
+//! even in stripped interpreters.
 //!
-//! The program runs on meanwhile: an entry that contradicts itself is not believed.
+//! The program keeps running during the read: an inconsistent entry is discarded.
 
 use std::ops::ControlFlow;
 
@@ -16,20 +19,21 @@ use pyobs_model::Filled;
 use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::lines;
 
-/// MI_SEGMENT_SIZE, which is what segments are aligned to as well.
+/// `MI_SEGMENT_SIZE`, also the alignment of segments.
 const SEGMENT: u64 = 32 << 20;
-/// MI_SEGMENT_SLICE_SIZE.
+/// `MI_SEGMENT_SLICE_SIZE`.
 const SLICE: u64 = 64 << 10;
 const PAGE: u64 = 4096;
-/// MI_HINT_BASE, and the end of the GiB that MI_HINT_MAX may begin.
+/// From `MI_HINT_BASE` to the end of the last GiB that may begin at `MI_HINT_MAX`.
 const AREA: std::ops::Range<u64> = (2 << 40)..((30 << 40) + (1 << 30));
-/// MI_SLICES_PER_SEGMENT: a segment for one large block has no more entries either.
+/// `MI_SLICES_PER_SEGMENT`; a segment for one huge block has no more entries either.
 const ENTRIES_MAX: u64 = 512;
-/// From this size on (MI_HUGE_BLOCK_SIZE) a block's size is that of its slices.
+/// From this size on (`MI_HUGE_BLOCK_SIZE`), a block is as large as its slices.
 const HUGE: u64 = 2 << 30;
-/// Places that are looked at in one process at the most: 128 GiB.
+/// Addresses checked per process (128 GiB); the rest is not searched.
 const PLACES_MAX: usize = 4096;
-/// Entries that may be caught while they change.
+/// Entries that may be inconsistent because they change during the read. With more, the memory is not a
+/// segment.
 const TORN: u32 = 2;
 
 /// Offsets in `struct mi_segment_s`, and its size without the entries.
@@ -51,7 +55,7 @@ pub struct Shape {
 
 impl Shape {
     pub fn of(free_threaded: bool) -> Self {
-        // `qsbr_node` and `qsbr_goal` stand where others have a word that is not used.
+        // Free-threaded builds have `qsbr_node` and `qsbr_goal` instead of an unused word.
         Self { entry: if free_threaded { 96 } else { 80 } }
     }
 }
@@ -74,17 +78,18 @@ fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A segment that has something in it.
+/// A segment in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub bytes: u64,
-    /// The first slices have the header and the entries.
+    /// Bytes of the first slices, which contain the header and the entries.
     info: u64,
     entries: u64,
 }
 
 impl Segment {
-    /// Of the header at the beginning of memory that goes on for `room` bytes; `None` for what is none, or one that was given up.
+    /// Parses the header of memory that extends for `room` bytes; `None` if it is not a segment, or a
+    /// released one.
     fn parse(header: &[u8; segment::HEADER], room: u64) -> Option<Self> {
         let word = |at| number::<8>(header, at);
         let (slices, info, entries) = (word(segment::SLICES), word(segment::INFO_SLICES), word(segment::ENTRIES));
@@ -101,7 +106,7 @@ impl Segment {
     }
 }
 
-/// The segments that a process has anything in; `None` if that cannot be read as a whole.
+/// The segments in use in a process; `None` if they cannot all be read.
 pub fn find(pid: u32) -> Option<Vec<(u64, Segment)>> {
     let memory = ProcessMemory::new(pid);
     let mut places = Vec::new();
@@ -133,7 +138,7 @@ fn within(memory: &impl Memory, (start, end): (u64, u64), left: &mut usize) -> V
     found
 }
 
-/// Looks at a segment; `None` for memory that is none, or one that was given up.
+/// Inspects a segment; `None` if the memory is not one, or was released.
 pub fn inspect(pid: u32, address: u64, bytes: u64, shape: Shape) -> std::io::Result<Option<Filled>> {
     let memory = ProcessMemory::new(pid);
     let mut header = [0; segment::HEADER];
@@ -147,7 +152,7 @@ pub fn inspect(pid: u32, address: u64, bytes: u64, shape: Shape) -> std::io::Res
     fill(&segment, &entries, shape, &held).map(Some).ok_or(std::io::ErrorKind::InvalidData.into())
 }
 
-/// Which slices hold memory; of the rest are only the addresses taken, or it was given back.
+/// Which slices are backed by memory. The others are only reserved addresses, or were returned to the kernel.
 fn held(pid: u32, address: u64, bytes: u64) -> Option<Vec<bool>> {
     let mut pagemap = Process::new(i32::try_from(pid).ok()?).ok()?.pagemap().ok()?;
     let page = |address: u64| (address / PAGE) as usize;
@@ -179,7 +184,7 @@ fn fill(segment: &Segment, entries: &[u8], shape: Shape, held: &[bool]) -> Optio
         }
         let next = index + slices;
         let block = if block >= HUGE { slices * SLICE } else { block };
-        // A run that is not used has no blocks.
+        // An unused run has no blocks.
         if block > 0 && used > 0 {
             if used > capacity || capacity > reserved || used.saturating_mul(block) > slices * SLICE {
                 torn += 1;
@@ -234,7 +239,7 @@ mod tests {
         let entries = entries(&[(1, 100, 64), (8, 3, 1000), (2, 0, 4096), (500, 0, 0)]);
         let mut held = vec![false; 512];
         held[..6].fill(true);
-        // One slice of the first page, four of the second; the header's own is not counted.
+        // One slice of the first page, four of the second; the header's own slice is not counted.
         assert_eq!(fill(&INFO, &entries, SHAPE, &held), Some(Filled { slabs: 5, used: 5, bytes: 6400 + 3000 }));
         held[10] = true;
         assert_eq!(fill(&INFO, &entries, SHAPE, &held), Some(Filled { slabs: 6, used: 5, bytes: 6400 + 3000 }));

@@ -1,31 +1,31 @@
-//! Functions that the user names.
+//! Functions that the user chooses on the command line.
 
 use std::fmt;
 
 use crate::pattern::is_like;
 
-/// `MODULE:QUALNAME`, in both of which `*` stands for any characters.
+/// `MODULE:QUALNAME`; in both parts `*` matches any characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// A module such as `json.decoder` or `__main__`, or the end of a file's path such as `decoder.py`.
     pub module: String,
-    /// As `__qualname__` has it: `JSONDecoder.decode`, `main.<locals>.handler`, `<module>`.
+    /// As in `__qualname__`: `JSONDecoder.decode`, `main.<locals>.handler`, `<module>`.
     pub qualname: String,
 }
 
-/// What a code object is matched against.
+/// The facts about a code object that a [`Chosen`] is matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     pub function: &'a str,
     pub file: &'a str,
-    /// Whether `function` is a qualified name, as from 3.11 on.
+    /// Whether `function` is a qualified name, as it is since Python 3.11.
     pub qualified: bool,
     /// The words of the process's command line.
     pub command: &'a [String],
 }
 
 impl Chosen {
-    /// What is wrong with it, else, in one sentence.
+    /// On failure, returns one sentence that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("`{text}` names no function; write MODULE:QUALNAME, such as json.decoder:JSONDecoder.decode");
@@ -37,7 +37,7 @@ impl Chosen {
     }
 
     pub fn matches(&self, candidate: &Candidate<'_>) -> bool {
-        // Before 3.11 a code object does not know the class that its function is in.
+        // Before 3.11 a code object does not record the class its function is in.
         let wanted =
             if candidate.qualified { &*self.qualname } else { self.qualname.rsplit('.').next().unwrap_or_default() };
         is_like(candidate.function, wanted) && self.is_of_module(candidate)
@@ -61,7 +61,8 @@ fn is_in_module(file: &str, module: &str) -> bool {
         || is_end_of_path(file, &format!("{path}/__init__.py"))
 }
 
-/// `python -m MODULE`, `python -c PROGRAM`, `python FILE`, or a script that names its interpreter in its first line.
+/// Recognizes `python -m MODULE`, `python -c PROGRAM`, `python FILE`, and a script that names its interpreter
+/// in its first line.
 fn is_main(candidate: &Candidate<'_>) -> bool {
     let words = candidate.command.iter().map(String::as_str);
     let mut after = words.clone().skip_while(|word| *word != "-m").skip(1);
@@ -76,7 +77,7 @@ fn is_main(candidate: &Candidate<'_>) -> bool {
     words.skip(1).any(|word| !word.is_empty() && is_end_of_path(candidate.file, word.trim_start_matches("./")))
 }
 
-/// Whether a path ends in these components.
+/// Whether the last components of `path` match `end`.
 fn is_end_of_path(path: &str, end: &str) -> bool {
     if end.starts_with('/') {
         return is_like(path, end);

@@ -14,7 +14,7 @@ const EXIT: &str = "eval_call_exit";
 pub const PROGRAMS: [ProgramSpec; 2] =
     [ProgramSpec::new(ENTER, &[Family::Eval]), ProgramSpec::new(EXIT, &[Family::Eval])];
 
-/// Loads the programs and takes their maps; to be called once.
+/// Loads the programs and takes their maps. Call once.
 pub fn load(object: &mut Object) -> Result<(Programs, Maps), ObjectError> {
     let programs = Programs { enter: object.load_uprobe(ENTER)?, exit: object.load_uprobe(EXIT)? };
     let maps =
@@ -22,7 +22,7 @@ pub fn load(object: &mut Object) -> Result<(Programs, Maps), ObjectError> {
     Ok((programs, maps))
 }
 
-/// How long the programs have run, and how often.
+/// Total run time of the programs, and the number of runs.
 pub fn run_time(object: &Object) -> (Duration, u64) {
     object.run_time_of(&[ENTER, EXIT])
 }

@@ -1,4 +1,4 @@
-//! The processes whose calls are watched, the files of their interpreters, and the probes on them.
+//! The processes whose calls are watched, their interpreters' files, and the probes on these.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -18,29 +18,29 @@ use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes};
 use crate::prefetch::read_loaded;
 use crate::process_maps::{Mapping, Mappings};
 
-/// Processes, or files, that have probes at the same time; each has some five, and putting one takes milliseconds.
+/// Processes or files with probes at the same time. Each has about five, and attaching one takes
+/// milliseconds; further targets get none.
 const TARGETS_MAX: usize = 64;
 
-/// The two programs.
 #[derive(Debug)]
 pub struct Programs {
     pub enter: OwnedFd,
     pub exit: OwnedFd,
 }
 
-/// The file of an interpreter.
+/// An interpreter's file.
 #[derive(Debug)]
 pub struct Image {
-    /// Kept open: it is the way to the file, whatever becomes of its name or its process.
+    /// Kept open so that the file stays reachable after it is renamed or its process ends.
     file: File,
     name: String,
     entries: Entries,
-    /// Link-time address less file offset.
+    /// Link-time address minus file offset.
     delta: u64,
 }
 
 impl Image {
-    /// Opens the file behind a mapping and looks for the places in it.
+    /// Opens the file behind a mapping and looks for function entries and exits in it.
     fn open(pid: u32, mapping: &Mapping, version: Version) -> io::Result<Self> {
         let mut failure = io::Error::from(io::ErrorKind::NotFound);
         for way in mapping.ways(pid) {
@@ -64,11 +64,11 @@ impl Image {
     }
 
     fn path(&self) -> CString {
-        // Resolved by the kernel in our own process.
+        // Safe from races with other processes: the kernel resolves this path in our own process.
         CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default()
     }
 
-    /// What of its calls is not seen, in words.
+    /// Says in words which of its calls cannot be seen.
     fn unseen(&self) -> Vec<String> {
         let name = &self.name;
         let sentence = |unseen: &Unseen| match unseen {
@@ -89,28 +89,28 @@ impl Image {
 #[derive(Debug)]
 pub struct Subject {
     pub id: ProcessRef,
-    /// `None` where the interpreter's file could not be read.
+    /// `None` if the interpreter's file could not be read.
     image: Option<Rc<Image>>,
     /// The words of its command line.
     pub command: Vec<String>,
 }
 
-/// Puts probes and takes them away.
+/// Attaches and detaches probes.
 #[derive(Debug)]
 pub struct Watching {
     programs: Programs,
     uprobes: Uprobes,
     pub costs: TrapCosts,
-    /// Probes are put on files, for all processes, instead of on processes.
+    /// Attach to files, hence to all processes, instead of to each process.
     everybody: bool,
     images: HashMap<FileId, Rc<Image>>,
     subjects: HashMap<u32, Subject>,
     probes: HashMap<Target, Vec<OwnedFd>>,
-    /// What the user has been told: windows would say it again and again.
+    /// What the user has already been told. Each new window would repeat it otherwise.
     reported: HashSet<String>,
 }
 
-/// What probes are on.
+/// What a set of probes is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Target {
     Process(u32),
@@ -140,12 +140,13 @@ impl Watching {
         self.subjects.keys().copied().collect()
     }
 
-    /// A process runs CPython. Returns what of its calls is not seen, in words, if that is new to us.
+    /// Adds a process that runs CPython. Returns which of its calls cannot be seen, in words, the first time
+    /// this is found.
     pub fn add(&mut self, pid: u32, id: ProcessRef, version: &str, file: FileId) -> Vec<String> {
         let mut notes = Vec::new();
         let mut image = self.images.get(&file).cloned();
         if image.is_none() {
-            // A failure is not remembered: it may pass.
+            // Failures are not cached: they may be temporary.
             match open(pid, version, file) {
                 Ok(opened) => {
                     notes = opened.unseen();
@@ -162,14 +163,14 @@ impl Watching {
         notes
     }
 
-    /// A process is no more, or is another program now. Returns its probes.
+    /// Removes a process that has ended or runs another program now. Returns its probes.
     pub fn remove(&mut self, pid: u32) -> Vec<OwnedFd> {
         self.subjects.remove(&pid);
         self.probes.remove(&Target::Process(pid)).unwrap_or_default()
     }
 
-    /// Puts the probes that are not there yet. `cost` is what a program costs in nanoseconds, without the trap. What
-    /// fails is said in words, and tried no more.
+    /// Attaches the missing probes. `cost` is the run time of a program in nanoseconds, without the trap.
+    /// Failures are returned in words and not retried.
     pub fn attach(&mut self, cost: u32) -> Vec<String> {
         let wanted: Vec<(Target, Rc<Image>)> = if self.everybody {
             self.images.iter().map(|(file, image)| (Target::File(*file), Rc::clone(image))).collect()
@@ -213,13 +214,13 @@ impl Watching {
                 }
             }
         };
-        // Ends first: a call that is seen to begin is then seen to end.
+        // Exits first, so that no call is seen to begin without its end being seen too.
         image.entries.exits.iter().for_each(|site| put(&self.programs.exit, site));
         image.entries.enters.iter().for_each(|site| put(&self.programs.enter, site));
         probes
     }
 
-    /// Takes all of them away.
+    /// Detaches all probes and returns them.
     pub fn detach(&mut self) -> Vec<OwnedFd> {
         self.probes.drain().flat_map(|(_, probes)| probes).collect()
     }

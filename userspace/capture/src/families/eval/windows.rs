@@ -1,14 +1,14 @@
-//! When calls are watched: all the time, or as long as what is left of the budget lasts.
+//! When calls are watched: all the time, or as long as the budget lasts.
 //!
-//! The budget flows into a purse that holds as much as some seconds of it. While a window is open, the kernel side
-//! takes what each call costs out of it and stops when it is empty; the window is opened again when it is full. A
-//! program that calls seldom is so watched without a gap.
+//! The budget fills a token bucket that holds a few seconds' worth. While a window is open, the kernel side
+//! charges each call to the bucket and stops when it is empty. The window opens again when the bucket is
+//! full, so a program with few calls is watched without gaps.
 
 use pyobs_model::Nanos;
 
-/// The purse, in seconds of budget: how far apart windows are at the most.
+/// Size of the token bucket in seconds of budget. It bounds the time between windows.
 const BURST_S: f64 = 5.0;
-/// A change of the share of time that was watched by less is not told.
+/// Changes of the watched share of time by less than this factor are not reported.
 const WORTH_REPORTING: f64 = 1.5;
 const FIRST_REPORT: Nanos = Nanos(5_000_000_000);
 
@@ -18,13 +18,12 @@ pub enum Phase {
     Open,
 }
 
-/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     Nothing,
-    /// A window begins, in which so many nanoseconds may be spent.
+    /// A window begins, in which this many nanoseconds may be spent.
     Open(u64),
-    /// The open window goes on up to this much.
+    /// The open window's limit rises to this many nanoseconds.
     Extend(u64),
     Close,
 }
@@ -40,13 +39,13 @@ pub struct Windows {
     /// When the first window was opened.
     begun: Option<Nanos>,
     watched: Nanos,
-    /// Whether a window was closed for want of budget.
+    /// Whether a window was ever closed because the budget was used up.
     has_gaps: bool,
     reported: Option<f64>,
 }
 
 impl Windows {
-    /// `percent` of one core, if there is a bound.
+    /// `percent` of one core; `None` for no bound.
     pub fn new(percent: Option<f64>, now: Nanos) -> Self {
         let share = percent.map(|percent| percent / 100.0);
         let tokens = share.map_or(0.0, full);
@@ -70,20 +69,20 @@ impl Windows {
         self.share.is_some()
     }
 
-    /// Calls may cost so much of a core from now on, in percent, where they are bound at all.
+    /// Sets the share of a core that calls may cost from now on, in percent; no effect without a bound.
     pub fn allow(&mut self, percent: f64) {
         if let Some(share) = &mut self.share {
             *share = percent / 100.0;
         }
     }
 
-    /// What is left to be spent, by what has been since the phase began.
+    /// Nanoseconds left in the bucket if `spent` were used since the phase began.
     fn left(&self, share: f64, now: Nanos, spent: u64) -> f64 {
         let flown = now.saturating_sub(self.since).0 as f64 * share;
         (self.tokens + flown - spent as f64).min(full(share))
     }
 
-    /// `spent`: nanoseconds since the present phase began.
+    /// `spent`: nanoseconds used since the present phase began.
     pub fn turn(&self, now: Nanos, spent: u64) -> Turn {
         match (self.phase, self.share) {
             (Phase::Closed, None) => Turn::Open(u64::MAX),
@@ -105,7 +104,7 @@ impl Windows {
         self.begun.get_or_insert(now);
     }
 
-    /// The window has ended at `ended`, which can be a while ago, for want of budget.
+    /// Records that the budget ran out at `ended`, which may be some time before `now`.
     pub fn closed(&mut self, now: Nanos, ended: Nanos, spent: u64) {
         self.has_gaps = true;
         self.watched.0 += ended.saturating_sub(self.since).0;
@@ -113,24 +112,24 @@ impl Windows {
         (self.phase, self.since) = (Phase::Closed, now);
     }
 
-    /// The share of the time since the beginning in which calls were watched.
+    /// The share of the time since the first window in which calls were watched.
     pub fn coverage(&self, now: Nanos) -> f64 {
         let open = if self.phase == Phase::Open { now.saturating_sub(self.since).0 } else { 0 };
         let all = self.begun.map_or(1, |begun| now.saturating_sub(begun).0.max(1));
         ((self.watched.0 + open) as f64 / all as f64).min(1.0)
     }
 
-    /// Whether a gap was told of.
+    /// Whether a gap was reported.
     pub fn is_reported(&self) -> bool {
         self.reported.is_some()
     }
 
-    /// One sentence when the share of time that is watched has changed, or, at the end, what it was.
+    /// Returns one sentence if the watched share of time has changed, and at the end what it was.
     pub fn report(&mut self, now: Nanos, at_the_end: bool) -> Option<String> {
         let (share, begun) = (self.share?, self.begun.filter(|_| self.has_gaps)?);
         let coverage = self.coverage(now);
         let news = match self.reported {
-            // The first gap, once the share means something.
+            // Report the first gap only after the share has become meaningful.
             None => now.saturating_sub(begun) >= FIRST_REPORT,
             Some(before) => coverage > before * WORTH_REPORTING || coverage * WORTH_REPORTING < before,
         };
@@ -158,8 +157,8 @@ mod tests {
         Nanos::from_secs_f64(seconds)
     }
 
-    /// A program whose calls cost `load` of a core while they are watched, for so many seconds, looked at every 10 ms:
-    /// the share of its time that was watched, and what it cost.
+    /// Simulates a program whose watched calls cost `load` of a core, for `length` seconds in steps of 10 ms.
+    /// Returns the share of time watched and the cost.
     fn run(windows: &mut Windows, load: f64, length: f64) -> (f64, f64) {
         let (mut spent, mut cost, mut limit) = (0.0, 0.0, 0);
         for tick in 0..(length * 100.0) as u64 {
@@ -176,7 +175,7 @@ mod tests {
                 }
                 Turn::Nothing => {}
             }
-            // What comes after the limit costs, too.
+            // Calls between the limit and the next check cost time, too.
             if windows.phase() == Phase::Open && limit > 0 {
                 spent += load * 1e7;
                 cost += load * 0.01;

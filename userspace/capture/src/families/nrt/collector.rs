@@ -9,7 +9,7 @@ use crate::kernel::object::Object;
 use crate::record::{Plain, Stack};
 use crate::session::error::StartError;
 
-/// A MemInfo whose birth has no stack yet.
+/// A MemInfo whose creation has no stack yet.
 #[derive(Debug)]
 struct Birth {
     at: Nanos,

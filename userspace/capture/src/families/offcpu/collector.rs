@@ -1,4 +1,5 @@
-//! The families `offcpu` and `gil` in a session: they have the same programs, and a wait for the GIL is a sleep.
+//! The families `offcpu` and `gil` in a session. They share their programs, because a wait for the GIL is a
+//! sleep.
 
 use pyobs_abi::offcpu::Wake;
 use pyobs_abi::record;
@@ -14,7 +15,7 @@ use crate::kernel::object::Object;
 use crate::record::{Plain, Stack};
 use crate::session::error::StartError;
 
-/// What a stack is for.
+/// What a stack was taken for.
 #[derive(Debug)]
 enum Wanted {
     Sleep(Key),
@@ -53,7 +54,7 @@ impl Collector for Waits {
     fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
         let sample = &stack.sample;
         let wanted = if sample.header.kind == record::GIL_HOLDER {
-            // Its sample names the waiter.
+            // A holder's sample carries the waiter's key.
             let waiter = Key { tid: sample.detail[0] as u32, since: sample.header.time };
             self.offcpu.held(waiter);
             Wanted::Holder { waiter, tid: sample.header.tid }

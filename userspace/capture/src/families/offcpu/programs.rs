@@ -1,4 +1,4 @@
-//! The programs at the beginnings and ends of threads' sleeps.
+//! The programs that run when threads go to sleep and are woken.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use crate::kernel::program::ProgramSpec;
 use crate::machine::tick;
 
 const FAMILIES: &[Family] = &[Family::OffCpu, Family::Gil];
-/// The first runs when a thread is woken, the second when a CPU turns to another thread.
+/// The first runs when a thread is woken, the second when a CPU switches to another thread.
 pub const PROGRAMS: [ProgramSpec; 2] = [
     ProgramSpec::new("offcpu_waking", FAMILIES).typed("btf_trace_sched_waking"),
     ProgramSpec::new("offcpu_switch", FAMILIES).typed("btf_trace_sched_switch"),
 ];
-/// Nanoseconds of a thread's sleep per stack: fifty stacks a second at most, and every sleep that is at least this long. Sleeps that are
-/// alike keep to it until they have given 64 stacks.
+/// Nanoseconds of a thread's sleep per sampled stack: at most fifty stacks a second, and every sleep at least
+/// this long. Similar sleeps follow it only until they have produced 64 stacks.
 const SLEEP_PERIOD: u64 = 20_000_000;
-/// Stacks of sleeps per CPU and second. A stack takes some 30 µs in the kernel and in user space together, so that these are at
-/// most 0.5 % of a CPU.
+/// Sampled stacks of sleeps per CPU and second. One costs about 30 µs in kernel and user space together, so
+/// this is at most 0.5 % of a CPU.
 const SLEEP_STACKS: u64 = 60;
-/// They are never fewer than this.
+/// Lower limit of the above when the budget is reduced.
 const SLEEP_STACKS_MIN: u64 = 32;
 
-/// What the kernel side knows of the sleeps of threads.
+/// The kernel's table of sleeping threads.
 pub struct Sleepers(Array<MapData, Sleeper>);
 
 impl Sleepers {
-    /// Of a thread, or of another with the same element.
+    /// The entry of the thread, or of another thread that shares the slot.
     pub fn of(&self, tid: u32) -> Option<Sleeper> {
         self.0.get(&(tid % SLEEPERS), 0).ok()
     }
 }
 
-/// Starts to look at threads' sleeps; to be called once.
+/// Starts watching sleeps. Call once.
 pub fn attach(object: &mut Object) -> Result<Sleepers, ObjectError> {
     object.set(control::TICK, tick().0)?;
     object.set(control::SLEEP_PERIOD, SLEEP_PERIOD)?;
@@ -47,14 +47,14 @@ pub fn attach(object: &mut Object) -> Result<Sleepers, ObjectError> {
     object.take("SLEEPS").map(Sleepers)
 }
 
-/// Takes stacks of sleeps this many times more seldom. Totals stay exact.
+/// Samples stacks of sleeps this many times less often. Totals stay exact.
 pub fn take_stacks_rarer(object: &mut Object, times: u64) -> bool {
     let times = times.max(1);
     object.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(times)).is_ok()
         && object.set(control::SLEEP_STACKS, (SLEEP_STACKS / times).max(SLEEP_STACKS_MIN)).is_ok()
 }
 
-/// How long the programs have run.
+/// Total run time of the programs.
 pub fn run_time(object: &Object) -> Duration {
     object.run_time_of(&PROGRAMS.map(|program| program.name)).0
 }

@@ -3,14 +3,15 @@
 use pyobs_abi::offcpu::detail;
 use pyobs_model::WaitReason;
 
-/// By the system call that a thread sleeps in (arch/x86/entry/syscalls/syscall_64.tbl).
+/// Derives the reason from the system call that a thread sleeps in
+/// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/entry/syscalls/syscall_64.tbl>).
 pub(super) fn reason(detail: u64) -> WaitReason {
     if detail & detail::GIL != 0 {
         return WaitReason::Gil;
     }
     let no_argument = detail & detail::FIRST_ARGUMENT_ZERO != 0;
     match i64::from(detail as u32) {
-        // time.sleep() of CPython up to 3.10 selects from nothing.
+        // Up to CPython 3.10, `time.sleep()` calls select() without file descriptors.
         libc::SYS_select | libc::SYS_pselect6 if no_argument => WaitReason::Sleep,
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => WaitReason::Sleep,
         libc::SYS_futex | libc::SYS_semop | libc::SYS_semtimedop | libc::SYS_flock => WaitReason::Lock,
@@ -69,7 +70,7 @@ pub(super) fn reason(detail: u64) -> WaitReason {
         | libc::SYS_io_uring_enter
         | libc::SYS_ioctl
         | libc::SYS_fcntl => WaitReason::Io,
-        // A page of memory that has to come from somewhere.
+        // A page fault that waits for its page.
         number if number == i64::from(u32::MAX) => WaitReason::Io,
         _ => WaitReason::Other,
     }

@@ -1,4 +1,4 @@
-//! Sleeps of a thread that are alike: one of the kernel's slots, with the stacks that were taken.
+//! Similar sleeps of a thread: one of the kernel's slots, with the stacks sampled in it.
 
 use pyobs_model::{Event, GilHolder, Nanos, ProcessRef, Sleep, StackId, Tid, WaitReason, Waker};
 
@@ -27,11 +27,11 @@ impl Sums {
 pub(super) struct End {
     pub at: Nanos,
     pub length: Nanos,
-    /// How much more of it was before the recording.
+    /// The part of the sleep before the recording began.
     pub before: Nanos,
     pub weight: f64,
     pub waker: Option<Waker>,
-    /// The thread of the same process that woke it: it has had the GIL, if that is what the sleeper waited for.
+    /// The thread of the same process that woke it. If the sleeper waited for the GIL, this thread had it.
     pub next: Option<GilHolder>,
 }
 
@@ -43,10 +43,10 @@ pub(super) struct Taken {
     pub stack: Option<StackId>,
     pub holds_gil: bool,
     pub holder: Option<GilHolder>,
-    /// A holder's stack is being named.
+    /// The stack of the GIL's holder is still being named.
     pub holder_awaited: bool,
     pub end: Option<End>,
-    /// How much of it was told while it went on.
+    /// How much of it was emitted while it went on.
     pub reported: Nanos,
 }
 
@@ -61,22 +61,21 @@ impl Taken {
 
     fn group(&self, stack: StackId, reason: WaitReason) -> Group {
         let end = self.end.as_ref();
-        // What ends a sleep of a given length is time.
+        // Timed sleeps are ended by the clock, so a waker says nothing.
         let waker = end.and_then(|end| end.waker.clone()).filter(|_| reason != WaitReason::Sleep);
         let holder = self.holder.or(end.and_then(|end| end.next)).filter(|_| reason == WaitReason::Gil);
         Group { stack, holder, waker, holds_gil: self.holds_gil }
     }
 }
 
-/// Sleeps that are alike: one of the kernel's slots.
 #[derive(Debug)]
 pub(super) struct Slot {
     start: Nanos,
     reason: WaitReason,
-    /// The kernel's sums, and what was told of them.
+    /// The kernel's sums, and the part of them that was emitted.
     seen: Sums,
     reported: Sums,
-    /// The lower half of `seen.count`, as the kernel has it.
+    /// The lower half of `seen.count`, which is all that the kernel keeps.
     raw: u32,
     longest: Nanos,
     pub taken: Vec<Taken>,
@@ -84,7 +83,7 @@ pub(super) struct Slot {
     pub missed: u32,
 }
 
-/// Where events go, and whose they are.
+/// Where events go, and which thread they belong to.
 pub(super) struct Out<'a> {
     pub start: Nanos,
     pub process: ProcessRef,
@@ -109,7 +108,8 @@ impl Slot {
         }
     }
 
-    /// Takes the kernel's sums over. A look at the table may be ahead of the records.
+    /// Takes over the kernel's sums. Ignores older ones: a poll of the table may have been ahead of the
+    /// records.
     pub(super) fn see(&mut self, count: u32, total: u64, longest: u64) {
         let new = count.wrapping_sub(self.raw);
         if new as i32 > 0 {
@@ -119,34 +119,34 @@ impl Slot {
         self.longest = self.longest.max(Nanos(longest));
     }
 
-    /// The parts that were told of sleeps that go on.
+    /// The parts already emitted of sleeps that go on.
     fn ahead(&self) -> Sums {
         let open = self.taken.iter().filter(|it| it.end.is_none() && it.reported > Nanos(0));
         open.fold(Sums::default(), |sum, it| sum.plus(Sums { count: 1, total: it.reported.0 }))
     }
 
-    /// What has not been told.
+    /// The sums not yet emitted.
     pub(super) fn unreported(&self) -> Sums {
         self.seen.plus(self.ahead()).minus(self.reported)
     }
 
-    /// The same, with that much more of a sleep that goes on and whose stack was not taken.
+    /// The same, plus an ongoing sleep whose stack was not taken.
     fn unreported_with(&self, open: Sums) -> Sums {
         self.seen.plus(self.ahead()).plus(open).minus(self.reported)
     }
 
-    /// Whether each sleep that has not been told has its own stack.
+    /// Whether every sleep not yet emitted has its own stack.
     pub(super) fn is_exact(&self) -> bool {
         let ended = self.taken.iter().filter(|it| it.end.is_some() && it.reported == Nanos(0)).count();
         self.unreported().count == ended as u64
     }
 
-    /// Whether a sleep is over whose stack is still being named.
+    /// Whether a sleep has ended whose stack is still being named.
     pub(super) fn is_awaited(&self) -> bool {
         self.taken.iter().any(|it| it.end.is_some() && !it.is_named())
     }
 
-    /// Tells each sleep by itself.
+    /// Emits each sleep as one event.
     pub(super) fn report_each(&mut self, only_begun: bool, out: &mut Out<'_>) {
         let mut rest = Vec::new();
         for one in std::mem::take(&mut self.taken) {
@@ -170,7 +170,7 @@ impl Slot {
         }
     }
 
-    /// Tells more of the sleep that goes on, whose stack is known.
+    /// Emits more of the ongoing sleep that began at `since`, if its stack is known.
     pub(super) fn report_open(&mut self, since: u64, now: Nanos, out: &mut Out<'_>) {
         let Some(one) = self.taken.iter_mut().find(|it| it.since == since && it.end.is_none()) else { return };
         let Some(stack) = one.stack.filter(|_| one.is_named()) else { return };
@@ -185,7 +185,7 @@ impl Slot {
         out.report(self.reason, part, (now.saturating_sub(total), now), true);
     }
 
-    /// Splits what has not been told over the stacks that were taken, with that much more of a sleep that goes on.
+    /// Splits the sums not yet emitted, plus an ongoing sleep, over the stacks taken.
     pub(super) fn split(
         &mut self,
         open: Sums,
@@ -214,7 +214,7 @@ impl Slot {
             drawn.push(Drawn { group, length: Nanos(1), weight: 2.0 });
         }
         self.reported = self.reported.plus(Sums { count, total });
-        // What began before the last split and was not told then.
+        // Include sleeps that began before the last split and were not emitted then.
         let from = from.max(self.start).min(now.saturating_sub(Nanos(total)));
         let longest = std::mem::take(&mut self.longest).max(Nanos(open.total));
         for mut part in self.pool.split(now, drawn, count, Nanos(total), longest) {

@@ -1,11 +1,11 @@
-//! How the sums of sleeps are split over the stacks that were taken.
+//! Splits the sums of sleeps over the stacks taken.
 
 use std::collections::VecDeque;
 
 use foldhash::HashMap;
 use pyobs_model::{GilHolder, Nanos, StackId, Waker};
 
-/// What sleeps that become one event have in common.
+/// What sleeps have in common that become one event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub stack: StackId,
@@ -19,18 +19,18 @@ pub(super) struct Group {
 pub(super) struct Drawn {
     pub group: Group,
     pub length: Nanos,
-    /// How many sleeps it stands for: the inverse of its chance.
+    /// How many sleeps it represents: the inverse of its probability of being drawn.
     pub weight: f64,
 }
 
-/// The part of a group.
+/// A group's share of the sums.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
     pub group: Group,
     pub count: u64,
     pub total: Nanos,
     pub longest: Nanos,
-    /// The stacks that this rests on, as if each stood for the same time.
+    /// The effective number of stacks behind this estimate, as if each represented the same time.
     pub stacks: u64,
 }
 
@@ -39,19 +39,20 @@ struct Share {
     stacks: u64,
     time: u64,
     longest: u64,
-    /// What the drawn sleeps of the pool stand for, and what beside themselves.
+    /// What the pool's drawn sleeps represent in all, and without themselves.
     all: f64,
     all_time: f64,
     unseen: f64,
     unseen_time: f64,
 }
 
-/// A ratio estimator of few samples is biased. With 128 sleeps, one in eleven of them ten times as long, the bias is one point.
+/// Sleeps kept per pool. A ratio estimator of few samples is biased: with 128 sleeps, one in eleven ten times
+/// as long, by one percentage point.
 const POOL: usize = 128;
-/// Older ones tell nothing of now.
+/// Older sleeps say nothing about the present and are dropped.
 const AGE: Nanos = Nanos(15_000_000_000);
 
-/// The last sleeps of a slot that were drawn.
+/// The latest drawn sleeps of a slot.
 #[derive(Debug, Default)]
 pub(super) struct Pool(VecDeque<(Nanos, Drawn)>);
 
@@ -60,10 +61,11 @@ impl Pool {
         self.0.is_empty()
     }
 
-    /// Splits the count and the time of sleeps over the groups of those that were drawn: `new` now, and those before as far
-    /// as they are needed. Drawn sleeps keep their own lengths. The rest is split in proportion to what each stands for beside
-    /// itself, as the chances depend on the past only (a ratio estimator over a Horvitz-Thompson estimate). The parts add up
-    /// to the sums. Without any drawn sleep there are no parts.
+    /// Splits the count and time of sleeps over the groups of drawn sleeps: the `new` ones, plus as many
+    /// earlier ones as needed. Drawn sleeps keep their own lengths. The rest is split in proportion to what
+    /// each represents besides itself, because the probabilities depend on the past only (a ratio estimator
+    /// over a Horvitz-Thompson estimate). The parts add up to the sums. Without drawn sleeps there are no
+    /// parts.
     pub(super) fn split(&mut self, now: Nanos, new: Vec<Drawn>, count: u64, total: Nanos, longest: Nanos) -> Vec<Part> {
         let effective = effective(&new);
         let old = self.0.len().min(POOL.saturating_sub(new.len()));
@@ -95,7 +97,7 @@ impl Pool {
         let ordered = || order.iter().map(|group| &shares[*group]);
         let mut counts = apportion(count, &ordered().map(|it| (it.stacks, it.unseen, it.all)).collect::<Vec<_>>());
         let times = apportion(total.0, &ordered().map(|it| (it.time, it.unseen_time, it.all_time)).collect::<Vec<_>>());
-        // Who has time has at least one sleep.
+        // A group with time gets at least one sleep.
         for number in 0..counts.len() {
             let largest = (0..counts.len()).max_by_key(|other| counts[*other]).filter(|largest| counts[*largest] > 1);
             if let Some(largest) = largest.filter(|_| counts[number] == 0 && times[number] > 0) {
@@ -119,7 +121,7 @@ impl Pool {
             })
             .filter(|part| part.count > 0 || part.total > Nanos(0))
             .collect();
-        // Which stack the longest sleep of all had is not known, unless it was drawn.
+        // The stack of the longest sleep is unknown unless it was drawn; the largest part is the best guess.
         if let Some(largest) = parts.iter_mut().max_by_key(|part| part.total) {
             largest.longest = largest.longest.max(longest);
         }
@@ -127,8 +129,8 @@ impl Pool {
     }
 }
 
-/// How much each drawn sleep counts: 1 if all stand for the same time, and less if some stand for much more than others, so that
-/// the split rests on these alone (Kish's effective sample size, as a share).
+/// Weight of the drawn sleeps: 1 if all represent the same time, less if the split rests on a few that
+/// represent much more (Kish's effective sample size, as a share).
 fn effective(drawn: &[Drawn]) -> f64 {
     let times = || drawn.iter().map(|one| one.weight * one.length.0 as f64);
     let (sum, squares) = (times().sum::<f64>(), times().map(|time| time * time).sum::<f64>());
@@ -138,8 +140,8 @@ fn effective(drawn: &[Drawn]) -> f64 {
     (sum * sum / squares / drawn.len() as f64).min(1.0)
 }
 
-/// Splits `whole` into parts. Each part gets its first number, and the rest is split in proportion to the second numbers. If nothing is left,
-/// the whole is split in proportion to the third.
+/// Splits `whole` into parts. Each part gets its first number, and the rest is split in proportion to the
+/// second numbers. If nothing is left, the whole is split in proportion to the third numbers.
 fn apportion(whole: u64, parts: &[(u64, f64, f64)]) -> Vec<u64> {
     let known: u64 = parts.iter().map(|(known, ..)| known).sum();
     let rest = whole.checked_sub(known).filter(|_| parts.iter().any(|(_, rest, _)| *rest > 0.0));
@@ -174,20 +176,20 @@ mod tests {
     #[test]
     fn the_drawn_keep_their_lengths_and_stand_for_the_rest() {
         let all = vec![drawn(1, 10, 2.0), drawn(1, 10, 4.0), drawn(2, 30, 5.0)];
-        // 8 sleeps with 160 ns were not drawn.
+        // Eight sleeps with 160 ns in total were not drawn.
         let mut pool = Pool::default();
         assert_eq!(
             sums(&pool.split(Nanos(0), all, 11, Nanos(210), Nanos(70))),
             [(1, 6, 60, 10, 1), (2, 5, 150, 70, 1)]
         );
-        // Those before count for the rest only, and for no longer than a while.
+        // Earlier sleeps count only for the rest, and only until they are too old.
         let new = || vec![drawn(2, 30, 5.0)];
         assert_eq!(
             sums(&pool.split(Nanos(1), new(), 13, Nanos(310), Nanos(0))),
             [(1, 4, 40, 10, 0), (2, 9, 270, 30, 1)]
         );
         assert_eq!(sums(&pool.split(Nanos(2 * AGE.0), new(), 10, Nanos(300), Nanos(0))), [(2, 10, 300, 30, 1)]);
-        // Nothing is drawn for long: as it was last.
+        // Without new draws for long, the split stays as it was.
         assert_eq!(sums(&pool.split(Nanos(9 * AGE.0), vec![], 2, Nanos(9), Nanos(0))), [(2, 2, 9, 5, 0)]);
     }
 
@@ -209,7 +211,8 @@ mod tests {
         }
     }
 
-    /// Two places take equal time, one in short sleeps and one in long ones. The probability of a draw follows the mean length so far.
+    /// Two call sites take equal time, one in short sleeps and one in long ones. The probability of a draw
+    /// follows the mean length so far.
     #[test]
     fn there_is_no_bias() {
         let (mut mean, mut random) = (1000.0, 0x2545_f491_u32);
@@ -219,7 +222,7 @@ mod tests {
             random ^= random << 13;
             random ^= random >> 17;
             random ^= random << 5;
-            // Ten short ones, then a long one: as regular as a program may be.
+            // Ten short ones, then a long one: the most regular pattern there is.
             let (stack, length) = if number % 11 == 10 { (1, 10_000) } else { (0, 1_000) };
             let chance = (mean / 500_000.0_f64).min(1.0);
             if f64::from(random) < chance * f64::from(u32::MAX) {
@@ -235,7 +238,7 @@ mod tests {
             }
         }
         let share = reported[1] / (reported[0] + reported[1]);
-        // Some 7000 drawn sleeps.
+        // About 7000 drawn sleeps.
         assert!((share - 0.5).abs() < 0.025, "{share}");
     }
 }

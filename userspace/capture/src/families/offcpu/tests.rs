@@ -1,4 +1,4 @@
-//! What becomes of the kernel's records.
+//! Tests of what the kernel's records of sleeps become.
 
 use std::ops::RangeInclusive;
 
@@ -57,7 +57,7 @@ impl Kernel {
         self.offcpu.woken(&wake, ONE, next, &mut self.gil, &mut self.events);
     }
 
-    /// A look at a thread that has slept so much, and sleeps since then.
+    /// Polls a thread whose finished sleeps have these sums and that is asleep since `since`.
     fn observe(&mut self, now: u64, (count, total): (u32, u64), (since, fresh): (u64, u32), at_the_end: bool) {
         let mut sleeper = Sleeper { tid: 7, is_watched: 1, since, fresh, slot: 3, ..Sleeper::default() };
         sleeper.keys[3] = 1;
@@ -66,7 +66,7 @@ impl Kernel {
         self.offcpu.report_open(Nanos(now), at_the_end, |_| Some(sleeper), NO_STACK, gil, events);
     }
 
-    /// A look a second after the thread has ended.
+    /// Polls once in each of these seconds, after the thread has ended.
     fn observe_without_thread(&mut self, seconds: RangeInclusive<u64>) {
         for second in seconds {
             let (gil, events) = (&mut self.gil, &mut self.events);
@@ -74,7 +74,7 @@ impl Kernel {
         }
     }
 
-    /// Stack, count, total, longest and stacks of each event.
+    /// Stack, count, total, longest and number of stacks of each event.
     fn sleeps(&self) -> Vec<(u32, u64, u64, u64, u64)> {
         let reported = self.events.iter().filter_map(|event| match event {
             Event::Sleep(it) => Some((it.stack.0, it.count, it.total.0, it.length.0, it.stacks)),
@@ -108,7 +108,7 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     let (mut count, mut total, mut now) = (0, 0, BORN);
     for number in 0..16 {
-        // Three that were not drawn, then one that was.
+        // Three sleeps that were not drawn, then one that was.
         (count, total) = (count + 4, total + 4 * 100);
         let key = kernel.asleep(now + 300);
         kernel.named(key, number % 4);
@@ -124,7 +124,7 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
     assert_eq!(sleeps.iter().map(|it| it.3).max(), Some(600), "the longest may be one that was not drawn");
     let Event::Sleep(first) = &kernel.events[0] else { panic!("{:?}", kernel.events) };
     assert_eq!((first.from, first.at), (Nanos(BORN + 300 - START.0), Nanos(2 * SECOND)));
-    // Nothing is drawn for long: as it was before.
+    // Without new draws for long, the old proportions apply.
     kernel.observe(3 * SECOND, (count + 6, total + 600), (0, 0), false);
     assert_eq!(kernel.sleeps().len(), 4);
     kernel.observe(8 * SECOND, (count + 6, total + 600), (0, 0), false);
@@ -137,7 +137,7 @@ fn what_has_no_stack_is_told_without_one() {
     kernel.woken(0, 6_000, (3, 900), 0, None);
     kernel.observe(6 * SECOND, (3, 900), (0, 0), false);
     assert_eq!(kernel.sleeps(), [(99, 3, 900, 600, 0)]);
-    // A sleep that goes on, whose stack was not taken.
+    // An ongoing sleep whose stack was not taken.
     kernel.observe(8 * SECOND, (3, 900), (7 * SECOND + START.0, 0), false);
     kernel.observe(9 * SECOND, (3, 900), (7 * SECOND + START.0, 0), false);
     kernel.woken(0, 9 * SECOND + 500 + START.0, (4, 900 + 2 * SECOND + 500), 0, None);
@@ -203,7 +203,7 @@ fn a_thread_that_is_over_is_told_and_forgotten() {
     kernel.observe_without_thread(1..=3);
     assert_eq!(kernel.sleeps().iter().map(|it| (it.1, it.2)).collect::<Vec<_>>(), [(6, 400)]);
     assert!(kernel.offcpu.threads.is_empty());
-    // Another process has the number now.
+    // Another process has the tid now.
     let wake = Wake { born: 1, count: 1, total: 5, header: Header { tid: 8, ..Header::default() }, ..Wake::default() };
     kernel.offcpu.woken(&wake, None, None, &mut kernel.gil, &mut kernel.events);
     assert!(matches!(kernel.events.last(), Some(Event::Loss { reason: Reason::SleepUnseen, .. })));
@@ -211,7 +211,7 @@ fn a_thread_that_is_over_is_told_and_forgotten() {
 
 #[test]
 fn stacks_that_are_long_in_being_named_are_waited_for() {
-    // Every sleep is drawn, and the thread ends before its stack has a name.
+    // Every sleep is drawn, and the thread ends before its stack is named.
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     let key = kernel.asleep(5_000);
     kernel.woken(5_000, 6_000, (1, 1_000), ALWAYS, None);
@@ -234,7 +234,7 @@ fn stacks_that_are_long_in_being_named_are_waited_for() {
     kernel.observe(10 * SECOND, (4, 4_000), (0, 0), false);
     assert_eq!(kernel.sleeps(), [(1, 4, 4_000, 1_000, 1)]);
 
-    // Names that never come.
+    // Stacks that are never named.
     kernel.asleep(10 * SECOND);
     kernel.woken(10 * SECOND, 10 * SECOND + 500, (5, 4_500), ALWAYS, None);
     kernel.observe_without_thread(11..=30);

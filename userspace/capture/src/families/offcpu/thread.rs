@@ -1,4 +1,4 @@
-//! The sleeps of one thread: its slots, and when their sums are split over the stacks that were taken.
+//! The sleeps of one thread: its slots, and when their sums are split over the stacks taken.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,28 @@ use pyobs_model::{GilHolder, Nanos, ProcessRef, StackId, Waker};
 
 use super::slot::{End, Out, Slot, Sums, Taken};
 
-/// A sleep longer than this is emitted in pieces, one each time that the threads are polled.
+/// A sleep longer than this is emitted in pieces, one per poll.
 const LONG: Nanos = Nanos(1_000_000_000);
 /// Sums are split when there are this many new stacks,
 const STACKS: usize = 16;
 /// or after this time.
 const PATIENCE: Nanos = Nanos(5_000_000_000);
-/// Sums are not split while stacks wait to be named, up to this time: naming gives up after ten seconds
+/// Sums wait this long for stacks to be named. Naming itself gives up after ten seconds
 /// ([`crate::stacks::Stacks`]).
 const NAMING: Nanos = Nanos(15_000_000_000);
-/// Stacks of a slot that wait to be named; the others are dropped, so that their time is split over these.
+/// Stacks of a slot that may wait to be named. Further ones are dropped, and their time is split over these.
 const STACKS_MAX: usize = 1_000;
-/// A slot or a thread that is no longer in the kernel's table is kept for this many looks: its last record may be under way.
+/// Polls for which a slot or thread is kept after it has left the kernel's table: its last record may still
+/// be in the ring buffer.
 const OBSERVATIONS: u32 = 2;
-/// And for this many while a stack of it waits to be named.
+/// The same while one of its stacks waits to be named.
 const OBSERVATIONS_MAX: u32 = 15;
 
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) process: ProcessRef,
     slots: BTreeMap<u64, Slot>,
-    /// Up to when sums were split.
+    /// The time up to which sums were split.
     split_at: Nanos,
     missed: u32,
 }
@@ -45,10 +46,10 @@ impl Thread {
         self.slots.values_mut().flat_map(|slot| &mut slot.taken).find(|one| one.since == since)
     }
 
-    /// A stack was taken; it is being named.
+    /// Records a sleep whose stack was taken and is being named.
     pub(super) fn asleep(&mut self, born: u64, detail: u64, since: u64, holds_gil: bool, start: Nanos) {
         let slot = self.slot(born, detail, start);
-        // Of an earlier one that is not over, the end was lost.
+        // An earlier sleep without an end: its record was lost.
         slot.taken.retain(|one| one.end.is_some());
         if slot.taken.len() < STACKS_MAX {
             slot.taken.push(Taken {
@@ -72,7 +73,7 @@ impl Thread {
     pub(super) fn named(&mut self, since: u64, stack: Option<StackId>) {
         match (stack, self.taken(since)) {
             (Some(stack), Some(one)) => one.stack = Some(stack),
-            // Its time is split over the others.
+            // Its time is split over the other stacks.
             (None, Some(_)) => self.slots.values_mut().for_each(|slot| slot.taken.retain(|one| one.since != since)),
             (_, None) => {}
         }
@@ -96,15 +97,15 @@ impl Thread {
         }
     }
 
-    /// Tells the sleeps of slots in which each has its own stack.
+    /// Emits the sleeps of slots in which each has its own stack.
     pub(super) fn report_each(&mut self, out: &mut Out<'_>) {
         for slot in self.slots.values_mut().filter(|slot| !slot.taken.is_empty() && slot.is_exact()) {
             slot.report_each(false, out);
         }
     }
 
-    /// Once a second: tells the rest, if it is time for it. `sleeper` is the thread in the kernel's table. Returns whether the
-    /// thread is over.
+    /// Call once a second: emits the rest if it is due. `sleeper` is the thread's entry in the kernel's
+    /// table. Returns whether the thread is over.
     pub(super) fn report(
         &mut self,
         now: Nanos,
@@ -155,7 +156,7 @@ impl Thread {
                 }
             }
         } else if !any {
-            // A sleep that goes on will be split from its beginning.
+            // An ongoing sleep will be split from its beginning.
             let begun = open.map_or(now, |(_, sums)| now.saturating_sub(Nanos(sums.total)));
             self.split_at = self.split_at.max(begun);
         }
@@ -182,7 +183,7 @@ impl Thread {
     }
 }
 
-/// Whether nothing more comes of a thread or slot that has been missing for this many looks.
+/// Whether a thread or slot that was missing in this many polls will produce nothing more.
 fn has_gone(missed: u32, is_awaited: bool) -> bool {
     missed >= if is_awaited { OBSERVATIONS_MAX } else { OBSERVATIONS }
 }

@@ -1,5 +1,5 @@
-//! The thread that sets watchpoints: it takes the registers of samples and the traps out of the family's ring, and tells
-//! the session what they were.
+//! The thread that sets watchpoints: it takes sampled registers and traps from the family's ring buffer and
+//! tells the session what they were.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::record::{self, Header};
-use pyobs_abi::redundancy::{PASSED_OVER, Registers, SpotKey, Trap, Watch, WatchKey};
+use pyobs_abi::redundancy::{NOT_DECODED, Registers, SpotKey, Trap, Watch, WatchKey};
 use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -27,24 +27,25 @@ use super::threads::{Armed, Room, Threads, Waiting};
 use super::token_bucket::{SETTING, TokenBucket, cpu_time};
 use crate::bytes::read;
 
-/// A watchpoint is taken off after this time without an end.
+/// A watchpoint is removed after this time if it has not finished.
 const TIMEOUT: Duration = Duration::from_millis(200);
-/// Native calls that one watchpoint sees: those of two stores, and what says that the second is over; of a load, what may come
-/// between, and the next; and of a store that may be read, of which there may be more between.
+/// Native calls that one watchpoint observes. Stores: two calls, and a third that proves the second is over.
+/// Loads: the call, one that may come between, and the next load. Stores watched for reads: one more in
+/// between.
 const STORE_CALLS: u32 = 3;
 const LOAD_CALLS: u32 = 3;
 const READ_CALLS: u32 = 4;
-/// Traps of one watchpoint.
+/// Traps of one watchpoint; after these it is removed.
 const TRAPS_MAX: u32 = 64;
-/// How often it looks whether something is over.
+/// How often finished watchpoints are collected while any are set.
 const INSPECT_EVERY: Duration = Duration::from_millis(20);
-/// While nothing is set.
+/// The same while none is set.
 const REST: Duration = Duration::from_millis(100);
-/// Up to so many calls, less one, are passed over first, by chance: the first access behind a moment is the likelier one the longer
-/// nobody came before it, and of accesses that take turns one kind would be looked at more often than the other. So many even out
-/// turns of two, of three and of six.
+/// A random number of calls below this is skipped first. Otherwise an access after a long pause would be
+/// chosen too often, and of alternating accesses one kind more than the other. Six evens out cycles of two,
+/// three and six calls.
 const TURNS: u64 = 6;
-/// Of stores every so many-th is watched for reads as well, to see whether it is ever read.
+/// One store in this many is also watched for reads, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
 
 pub struct Armer {
@@ -131,7 +132,7 @@ impl Armer {
         let period = if is_armed { INSPECT_EVERY } else { REST };
         let timeout = Timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
         let ring = self.ring.as_fd();
-        // An error is an interrupted wait: it is taken for a wait that is over.
+        // An error means the wait was interrupted, which is handled like a timeout.
         let _ = poll(&mut [PollFd::new(&ring, PollFlags::IN)], Some(&timeout));
     }
 
@@ -141,7 +142,7 @@ impl Armer {
         if !place.is_below_extension(sample) {
             return;
         }
-        if sample.words == PASSED_OVER {
+        if sample.words == NOT_DECODED {
             if sample.address == 0 {
                 self.send(Message::Access { tid, time, touched: None, stores: false, element_of: None, again: None });
             }
@@ -161,7 +162,7 @@ impl Armer {
             return;
         }
         let Sampled { again, wanted, element_of } = self.calls.sampled(place, sample);
-        // Results of calls and memory take turns.
+        // Alternates at random between results of calls and memory.
         let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
         if let Some(wanted) = &wanted {
             self.arm_result(state, sample, wanted);
@@ -178,7 +179,7 @@ impl Armer {
         self.send(Message::Access { tid, time, touched, stores: access.writes, element_of, again });
     }
 
-    /// Watches memory, and tells what it is. Set first, looked at afterwards: the sooner the better.
+    /// Watches memory and classifies it. Sets the watchpoint first: the sooner, the better.
     fn watch(&mut self, state: &mut State, sample: &Registers, access: &Access) -> Option<Touched> {
         let armed = self.arm(state, sample, access);
         let place = state.places.get_mut(&sample.header.pid)?;
@@ -190,14 +191,14 @@ impl Armer {
                         (armed.touched, armed.is_shared) = (Some(touched.clone()), is_shared);
                     }
                 }
-                // A header: counts of references.
+                // An object's header with its reference count.
                 None => self.release(state, |armed| armed.id == id),
             }
         }
         touched
     }
 
-    /// Watches where a call's result goes, until one was seen.
+    /// Watches the slot for a call's result until one was seen.
     fn arm_result(&mut self, state: &mut State, sample: &Registers, wanted: &Wanted) {
         let aim = Aim { address: wanted.address, length: 8, reads: false };
         let watch = Watch {
@@ -254,7 +255,7 @@ impl Armer {
             Room::Replaces(id, others) => {
                 waiting = others;
                 self.release(state, |armed| armed.id == id);
-                // It may have been closed with what it watched.
+                // It may have been closed along with what it watched.
                 let room = state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken);
                 if !matches!(room, Room::Free) {
                     return None;
@@ -270,7 +271,7 @@ impl Armer {
         let (touched, is_shared, traps) = (None, false, Vec::new());
         let armed = Armed { id, pid, key, aim, bytes, passed, since, touched, is_shared, traps, counted: 0, result };
         if !state.threads.set(armed, waiting) {
-            // The thread is gone, or has become another program.
+            // The thread has ended or runs another program now.
             let _ = self.watches.remove(&key);
             self.release(state, |armed| armed.key.tid == tid);
             state.threads.forget(tid);
@@ -307,18 +308,18 @@ impl Armer {
         self.release(state, |armed| armed.id == trap.id);
     }
 
-    /// Takes watchpoints off and tells what they saw.
+    /// Removes watchpoints and sends what they saw.
     fn release(&mut self, state: &mut State, which: impl Fn(&Armed) -> bool) {
         let is_over = |armed: &Armed| self.seen(armed).is_none_or(|watch| watch.is_over());
         for mut armed in state.threads.take(which, is_over) {
-            // Not all traps are told of.
+            // Not every trap produces a record, so take the kernel's count.
             let seen = self.seen(&armed);
             let new = seen.map_or(0, |watch| armed.count(watch.traps));
             let is_used_up = seen.is_some_and(|watch| watch.calls >= watch.calls_max);
             state.counts.traps += new;
             state.bucket.spend(armed.pid, new);
             let _ = self.watches.remove(&armed.key);
-            // Objects come and go within calls.
+            // Objects may be freed and created within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
             let found = found(&armed.traps, armed.passed, is_used_up, |traps| match armed.aim.reads {
                 true => of_accesses(traps, outlives),
@@ -332,7 +333,7 @@ impl Armer {
         }
     }
 
-    /// What the kernel side has of it.
+    /// The kernel side's entry for it.
     fn seen(&self, armed: &Armed) -> Option<Watch> {
         self.watches.get(&armed.key, 0).ok().filter(|watch| watch.id == armed.id)
     }
@@ -355,12 +356,12 @@ impl Armer {
     }
 
     fn send(&self, what: Message) {
-        // The session ends before us.
+        // Fails only if the session has already ended.
         let _ = self.messages.send(what);
     }
 }
 
-/// A watchpoint that has not been hit.
+/// A watchpoint without hits.
 fn unset() -> Watch {
     Watch {
         id: 0,
@@ -377,7 +378,7 @@ fn unset() -> Watch {
 }
 
 impl State {
-    /// xorshift: its numbers choose what is watched and need not be hard to foresee.
+    /// xorshift: its numbers choose what is watched and need not be unpredictable.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

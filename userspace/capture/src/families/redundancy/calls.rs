@@ -1,8 +1,8 @@
-//! Calls that are made again: what their arguments were, and their results, against the last time that was seen at the
-//! same instruction.
+//! Repeated calls: compares their arguments and results with those last seen at the same instruction.
 //!
-//! The kernel side reads operands where it is told that some are, and tells them apart where it knows their types
-//! (ebpf/programs/src/redundancy/prints.rs); both it learns from here, from the first sample at an instruction on.
+//! The kernel side reads operands at the instructions it is told about, and can compare them if it knows
+//! their types (ebpf/programs/src/redundancy/prints.rs). User space tells it both, from the first sample at
+//! an instruction on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::cpython::operands::{self, Located, Operands};
 use crate::cpython::version::Version;
 use crate::memory::{Memory, ProcessMemory};
 
-/// Limits of how many instructions, and types, the kernel side knows the operands of.
+/// How many instructions and types the kernel side keeps; further ones are not compared.
 pub const SPOTS_MAX: u32 = 4096;
 pub const CLASSES_MAX: u32 = 4096;
-/// An object's header.
+/// Size of an object's header.
 const HEADER: u64 = 16;
-/// Indices of more numbers no program has that is worth looking at.
+/// An index with more numbers than this is not examined.
 const DIMENSIONS: u64 = 8;
 
 /// The kernel side's maps.
@@ -32,21 +32,21 @@ pub struct Maps {
     pub classes: BpfMap<MapData, ClassKey, u64>,
 }
 
-/// What a process's interpreter is, as far as its calls go.
+/// What calls depend on in a process's interpreter.
 pub struct Interpreter {
     pub version: Version,
     pub layout: Layout,
 }
 
-/// A call, compared with the last one at its instruction.
+/// A call compared with the last one at its instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Again {
     pub callee: Arc<str>,
-    /// The arguments that are others, a bit each, from the second on; the first stands for what is called.
+    /// One bit for each argument that differs, from the second bit on; the first stands for the callable.
     pub varying: u16,
 }
 
-/// A place where a result is to be waited for.
+/// A place where a result is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub key: SpotKey,
@@ -54,20 +54,20 @@ pub struct Wanted {
     pub instruction: u64,
 }
 
-/// What a sample says of the instruction that it is in.
+/// What a sample shows about its instruction.
 #[derive(Default)]
 pub struct Sampled {
     pub again: Option<Again>,
     pub wanted: Option<Wanted>,
-    /// The array that the instruction takes a single element of.
+    /// The array of which the instruction takes a single element.
     pub element_of: Option<Arc<str>>,
 }
 
 struct Known {
-    /// `None` where nothing can be told of it.
+    /// `None` if the operands cannot be located.
     operands: Option<Operands>,
     callee: Option<Arc<str>>,
-    /// As `cpython::instruction` of the kernel side has it.
+    /// In the format of the kernel side's `cpython::instruction`.
     instruction: u64,
     arguments: Option<(u64, [u64; OPERANDS])>,
     result: Option<(u64, u64)>,
@@ -84,7 +84,8 @@ impl Calls {
         Self { maps, spots: HashMap::new(), classes: HashMap::new() }
     }
 
-    /// What the sample says of the call that it is in, and where the result goes if the arguments were those of the last.
+    /// Examines the call that a sample is in. If the arguments equal the last ones, says where the result
+    /// goes.
     pub fn sampled(&mut self, place: &mut Place, sample: &Registers) -> Sampled {
         let key = SpotKey { pid: sample.header.pid, padding: 0, code: sample.code, detail: sample.detail };
         if !self.spots.contains_key(&key) {
@@ -111,9 +112,10 @@ impl Calls {
         Sampled { again: Some(Again { callee, varying }), wanted: (varying == 0).then_some(wanted), ..sampled }
     }
 
-    /// Whether the result that a trap saw is the last one's, and of what; `None` where there is nothing to compare with.
+    /// Whether the result that a trap saw equals the last one, and of which callable. `None` if there is
+    /// nothing to compare with.
     pub fn returned(&mut self, place: &mut Place, key: SpotKey, trap: &Trap) -> Option<(Arc<str>, bool)> {
-        // What returns nothing, or whether it could, is called for what it changes.
+        // Calls that return nothing or a success flag are made for their side effects.
         if matches!(place.type_name(trap.class).as_deref(), Some("NoneType" | "bool")) {
             return None;
         }
@@ -128,7 +130,7 @@ impl Calls {
     }
 
     pub fn forget(&mut self, pid: u32) {
-        // An entry that the kernel side has not got is none to take away.
+        // Removal fails if the kernel side never got the entry.
         for key in self.spots.extract_if(|key, _| key.pid == pid).map(|(key, _)| key) {
             let _ = self.maps.spots.remove(&key);
         }
@@ -137,7 +139,7 @@ impl Calls {
         }
     }
 
-    /// Looks at an instruction for the first time.
+    /// Learns about an instruction at its first sample.
     fn learn(&mut self, place: &Place, key: SpotKey) {
         if self.spots.len() >= SPOTS_MAX as usize {
             return;
@@ -153,7 +155,7 @@ impl Calls {
         self.spots.insert(key, known);
     }
 
-    /// Tells the kernel side how objects of these types are told apart.
+    /// Tells the kernel side how to compare objects of these types.
     fn classify(&mut self, place: &mut Place, pid: u32, given: &[Operand]) {
         for operand in given.iter().filter(|operand| operand.class != 0 && operand.print == 0) {
             let key = ClassKey { pid, padding: 0, address: operand.class };
@@ -170,7 +172,7 @@ impl Calls {
     }
 }
 
-/// The array in `array[number]` and `array[number, number]`: one element, or one row, at a time.
+/// The array in `array[number]` and `array[number, number]`, which takes one element or row at a time.
 fn element_of(place: &mut Place, instruction: &str, given: &[Operand]) -> Option<Arc<str>> {
     let [container, index] = given else { return None };
     if !instruction.starts_with("BINARY_SUBSCR") || place.type_name(container.class).as_deref() != Some(ARRAY) {
@@ -179,13 +181,13 @@ fn element_of(place: &mut Place, instruction: &str, given: &[Operand]) -> Option
     is_single(place, index).then(|| place.array_name(container.object).unwrap_or_else(|| Arc::from(ARRAY)))
 }
 
-/// A number, or some.
+/// Whether the index is a number or a tuple of numbers.
 fn is_single(place: &mut Place, index: &Operand) -> bool {
     let Some(kind) = place.type_name(index.class) else { return false };
     if &*kind != "tuple" {
         return is_number(&kind);
     }
-    // PyTupleObject: how many there are, and they.
+    // PyTupleObject: the number of items, then the items.
     let word = |place: &Place, at: u64| place.memory().read_u64(at).unwrap_or(0);
     let items = index.object.wrapping_add(HEADER + 8);
     let count = word(place, index.object.wrapping_add(HEADER));
@@ -201,16 +203,16 @@ fn is_number(name: &str) -> bool {
     matches!(name, "int" | "numpy.int64" | "numpy.longlong" | "numpy.int32" | "numpy.uint64")
 }
 
-/// What objects of a type are told by: what can change behind an address that stays is told by nothing.
+/// How objects of a type are compared. Types whose contents can change at the same address are not.
 fn class_of(name: &str, has_tag: bool) -> u64 {
     match name {
         "float" | "numpy.float64" | "numpy.int64" | "numpy.uint64" | "numpy.longlong" => class::bytes(16, 8),
         "numpy.float32" | "numpy.int32" | "numpy.uint32" => class::bytes(16, 4),
         "numpy.bool" | "numpy.bool_" | "numpy.int8" | "numpy.uint8" => class::bytes(16, 1),
         "complex" | "numpy.complex128" => class::bytes(16, 16),
-        // What is called, on behalf of what, and its module.
+        // The method definition, the bound object and the module.
         "builtin_function_or_method" => class::bytes(16, 24),
-        // These live as long as their module.
+        // These live as long as their module, so the address is enough.
         "NoneType"
         | "bool"
         | "type"
@@ -227,7 +229,7 @@ fn class_of(name: &str, has_tag: bool) -> u64 {
     }
 }
 
-/// `None` where one cannot be told.
+/// `None` if an operand cannot be compared.
 fn prints(given: &[Operand]) -> Option<[u64; OPERANDS]> {
     let mut prints = [0; OPERANDS];
     for (print, operand) in prints.iter_mut().zip(given) {
@@ -241,7 +243,7 @@ fn varying(before: &[u64; OPERANDS], now: &[u64; OPERANDS], called: u32) -> u16 
     differ.fold(0, |bits, (_, index)| bits | 1 << (index + 1).saturating_sub(called))
 }
 
-/// Where an instruction's operands lie, and what the kernel side knows it by.
+/// Where an instruction's operands are, and the kernel side's key and value for it.
 fn find(interpreter: &Interpreter, memory: &ProcessMemory, key: SpotKey) -> Option<(Operands, Spot, u64)> {
     let offset = Frame { address: key.code, detail: key.detail }.offset()?;
     let Interpreter { version, layout } = interpreter;
@@ -254,13 +256,14 @@ fn find(interpreter: &Interpreter, memory: &ProcessMemory, key: SpotKey) -> Opti
     Some((operands, spot, instruction))
 }
 
-/// The name of what is called, where it is of a type that has one.
+/// The callable's name, if its type has one.
 fn called_name(place: &mut Place, called: &[Operand]) -> Option<Arc<str>> {
     let function = called.iter().find(|operand| operand.object != 0)?;
     let kind = place.type_name(function.class)?;
     let memory = place.memory();
     let name = match &*kind {
-        // PyUFuncObject.name (numpy/ufuncobject.h), PyMethodDef.ml_name (Include/methodobject.h).
+        // `PyUFuncObject.name` (numpy/ufuncobject.h), `PyMethodDef.ml_name`
+        // (https://github.com/python/cpython/blob/v3.13.0/Include/methodobject.h).
         "numpy.ufunc" => memory.read_u64(function.object.checked_add(56)?).ok(),
         "builtin_function_or_method" => {
             memory.read_u64(function.object.checked_add(HEADER)?).ok().and_then(|method| memory.read_u64(method).ok())

@@ -1,4 +1,5 @@
-//! What the instruction before a trap did: a trap names the one after it.
+//! What the instruction before a trap did: a watchpoint traps after the access, so its address is that of the
+//! next instruction.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
 use crate::cache::Cache;
 use crate::memory::{Memory, ProcessMemory};
 
-/// Code that is looked at before an instruction.
+/// Bytes of code decoded before an instruction.
 const BEHIND: usize = 64;
 const KNOWN_MAX: usize = 65_536;
 
@@ -15,7 +16,7 @@ const KNOWN_MAX: usize = 65_536;
 pub enum Did {
     Load,
     Store,
-    /// Read and written, as by an addition to memory.
+    /// A read and a write, as by an addition to memory.
     Both,
     Unknown,
 }
@@ -50,7 +51,8 @@ impl Code {
     }
 }
 
-/// Instructions have no fixed length: of all places to begin, most lead to the same last one.
+/// x86 instructions have no fixed length, so decoding is tried from every offset; most attempts agree on the
+/// last instruction.
 fn before(bytes: &[u8; BEHIND]) -> Did {
     let mut votes: HashMap<usize, u32> = HashMap::new();
     for from in 0..BEHIND - 1 {
@@ -102,7 +104,7 @@ mod tests {
             (&[0x48, 0xff, 0x07][..], Did::Both),
             (&[0x48, 0x01, 0xc8][..], Did::Unknown),
         ] {
-            // mov rbp, rsp over and over before it
+            // Fill the bytes before it with copies of mov rbp, rsp.
             let mut bytes = [0; BEHIND];
             let end = BEHIND - code.len();
             for (index, byte) in bytes[..end].iter_mut().rev().enumerate() {

@@ -16,7 +16,7 @@ use crate::session::options::Addresses;
 
 struct Accesses {
     redundancy: Redundancy,
-    /// Traps, as watchpoints and numbers.
+    /// Traps by watchpoint and number.
     waiting: Waiting<(u64, u32)>,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartEr
     Ok(Box::new(Accesses { redundancy, waiting: Waiting::default() }))
 }
 
-/// Has the processor sample accesses, where it can; else addresses are decoded from samples of the clock.
+/// Makes the processor sample accesses if it can. Otherwise addresses are decoded from the clock's samples.
 fn sample_accesses(start: &mut Start<'_>) -> Sampler {
     let unit = match start.options.addresses {
         Addresses::Best => Unit::find(Path::new(DEVICES)),
@@ -71,7 +71,7 @@ impl Collector for Accesses {
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
-        // These run for samples, and become fewer with them.
+        // These run per sample, so the sampling rate controls their cost.
         costs.push(Spent { on: Spender::Samples, programs: programs::run_time(object), traps: Nanos(0) });
         let (programs, traps) = (Duration::ZERO, self.redundancy.trap_cost());
         costs.push(Spent { on: Spender::Watchpoints, programs, traps });

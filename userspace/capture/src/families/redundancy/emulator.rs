@@ -1,7 +1,8 @@
-//! Which memory a thread is about to access: its instructions are carried out from where it was interrupted, with its
-//! registers, up to the first that accesses memory other than its stack.
+//! Which memory a thread is about to access: emulates its instructions from where it was interrupted, up to
+//! the first that accesses memory other than its stack.
 //!
-//! What is not known stays unknown, and an address or a branch that depends on it ends the attempt. Nothing is guessed.
+//! Unknown values stay unknown, and an address or branch that depends on one ends the attempt. Nothing is
+//! guessed.
 
 mod flags;
 
@@ -12,36 +13,36 @@ use iced_x86::{
     Register, UsedMemory,
 };
 
-/// Instructions that are carried out at the most.
+/// Instructions emulated at most; a later access counts as too far away.
 const STEPS: usize = 32;
-/// The longest instruction of the architecture.
+/// Length of the longest x86 instruction.
 pub const LONGEST: usize = 15;
-/// The widest register's bytes.
+/// Bytes of the widest register.
 const WIDEST: usize = 64;
 
-/// An access that is about to come.
+/// An access about to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     pub address: u64,
     pub size: u64,
     pub reads: bool,
     pub writes: bool,
-    /// Its elements are floating-point numbers.
+    /// Whether its elements are floating-point numbers.
     pub is_float: bool,
 }
 
-/// Why there is none.
+/// Why no access was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAccess {
-    /// The memory of the code could not be read, or is no code.
+    /// The code could not be read, or is not code.
     Undecodable,
-    /// It depends on what is not known.
+    /// It depends on an unknown value.
     Unknown,
-    /// None within reach.
+    /// None within `STEPS` instructions.
     TooFar,
 }
 
-/// The access of the instruction in these bytes, of which it is known where it went.
+/// The access that the instruction in these bytes makes, at a known address.
 pub fn access_at(address: u64, bytes: &[u8]) -> Result<Access, NoAccess> {
     let of = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
     if of.is_invalid() {
@@ -52,7 +53,7 @@ pub fn access_at(address: u64, bytes: &[u8]) -> Result<Access, NoAccess> {
     used.fold(None, |found, memory| better(found, access_to(&of, memory, address))).ok_or(NoAccess::Unknown)
 }
 
-/// What an instruction does there; `None` where it only works out the address.
+/// What an instruction does at the address; `None` if it only computes it.
 fn access_to(of: &Instruction, memory: &UsedMemory, address: u64) -> Option<Access> {
     let (reads, writes) = match memory.access() {
         OpAccess::Read | OpAccess::CondRead => (true, false),
@@ -60,24 +61,24 @@ fn access_to(of: &Instruction, memory: &UsedMemory, address: u64) -> Option<Acce
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
         _ => return None,
     };
-    // Elements of one byte would tell nothing of what is moved.
+    // The size of one element says nothing about the whole move, so assume a word.
     let size = if of.is_string_instruction() { 8 } else { memory.memory_size().size() as u64 };
     Some(Access { address, size, reads, writes, is_float: is_float(memory.memory_size()) })
 }
 
-/// Where there are several, as with string instructions, the one that writes.
+/// Of several accesses, as in string instructions, prefers one that writes.
 fn better(found: Option<Access>, other: Option<Access>) -> Option<Access> {
     let is_better = other.is_some_and(|access| found.is_none_or(|before| access.writes && !before.writes));
     if is_better { other } else { found }
 }
 
-/// The state that instructions are carried out on.
+/// The state of the emulated thread.
 pub struct Machine<'a> {
     pub registers: [Option<u64>; 16],
     pub ip: u64,
-    /// The arithmetic flags as rflags has them.
+    /// The arithmetic flags, with the bits of rflags.
     pub flags: Option<u64>,
-    /// Words of the stack, from `stack_start` on.
+    /// Words of the stack, from `stack_start` up.
     pub stack: &'a [u64],
     pub stack_start: u64,
     written: HashMap<u64, Option<u64>>,
@@ -90,7 +91,7 @@ impl<'a> Machine<'a> {
         Self { registers, ip, flags: Some(flags), stack, stack_start, written: HashMap::new() }
     }
 
-    /// `read` fills a buffer with code at an address and tells how much of it there is.
+    /// `read` fills a buffer with code at an address and returns how much there is.
     pub fn next_access(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Result<Access, NoAccess> {
         let mut info = InstructionInfoFactory::new();
         for _ in 0..STEPS {
@@ -149,11 +150,11 @@ impl<'a> Machine<'a> {
                 && self.registers[5].zip(self.registers[4]).is_some_and(|(bp, sp)| bp >= sp && bp - sp < (1 << 20))
     }
 
-    /// Of a register that is a part of an address.
+    /// The value of a register in an address.
     fn value(&self, register: Register) -> Result<u64, NoAccess> {
         match register {
             Register::None => Ok(0),
-            // Addresses relative to the instruction have their sum as displacement.
+            // Addresses relative to the instruction already have the sum as displacement.
             Register::RIP | Register::EIP => Ok(0),
             _ => self.get(register).ok_or(NoAccess::Unknown),
         }
@@ -273,7 +274,7 @@ impl<'a> Machine<'a> {
                 Some(Some(0))
             }
             Mnemonic::Xor => Some(both.map(|(a, b)| a ^ b)),
-            // The count is taken modulo 32, of 64 bits modulo 64.
+            // The count is taken modulo 32, for 64-bit operands modulo 64.
             Mnemonic::Shl => Some(both.map(|(a, b)| a << (b & if bits == 64 { 63 } else { 31 }))),
             Mnemonic::Shr => Some(both.map(|(a, b)| a >> (b & if bits == 64 { 63 } else { 31 }))),
             Mnemonic::Neg => Some(first.map(u64::wrapping_neg)),
@@ -323,7 +324,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What an instruction that is not carried out writes is not known any more.
+    /// Marks as unknown what an instruction writes that is not emulated.
     fn forget(&mut self, of: &Instruction, info: &mut InstructionInfoFactory) {
         let used = info.info(of);
         for register in used.used_registers() {
@@ -351,7 +352,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// By its number in instructions.
+/// The register's number in instruction encodings.
 fn number(register: Register) -> usize {
     register.full_register().number() & 15
 }

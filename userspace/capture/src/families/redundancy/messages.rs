@@ -1,4 +1,4 @@
-//! What the session and the thread that sets watchpoints tell each other.
+//! Messages between the session and the thread that sets watchpoints.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use pyobs_model::Touched;
 use super::calls::{Again, Interpreter};
 use super::pairs::Found;
 
-/// What the session tells the thread.
+/// Sent by the session to the thread.
 pub enum Order {
-    /// So many samples are taken in a second of CPU time from now on.
+    /// The new sampling rate, per second of CPU time.
     Rate(f64),
     Process {
         pid: u32,
@@ -20,9 +20,9 @@ pub enum Order {
     },
 }
 
-/// What the thread tells the session.
+/// Sent by the thread to the session.
 pub enum Message {
-    /// A sample in native code that Python called, and what it was about to access.
+    /// A sample in native code called from Python, and the memory it was about to access.
     Access {
         tid: u32,
         time: u64,
@@ -31,8 +31,9 @@ pub enum Message {
         element_of: Option<Arc<str>>,
         again: Option<Again>,
     },
-    /// Two accesses of one address: the watchpoint, and what they were.
+    /// Two accesses of one address: the watchpoint, and what was found.
     Pair { pid: u32, tid: u32, watch: u64, touched: Touched, address: u64, bytes: u64, found: Found },
-    /// The result of a call whose arguments were those of the last: the watchpoint, the trap, and whether it was the last one's.
+    /// The result of a call with the same arguments as the last: the watchpoint, the trap, and whether the
+    /// result was the same too.
     Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, same: bool },
 }

@@ -1,5 +1,5 @@
-//! What the traps of one watchpoint add up to: two accesses in different native calls, and whether the second changed
-//! anything.
+//! What the traps of one watchpoint amount to: two accesses in different native calls, and whether the second
+//! changed anything.
 
 use pyobs_model::PairKind;
 
@@ -9,27 +9,27 @@ use super::code::Did;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub did: Did,
-    /// Names the native call.
+    /// Identifies the native call.
     pub call: u64,
-    /// `None` where it could not be read.
+    /// `None` if it could not be read.
     pub value: Option<u64>,
-    /// The trap whose stack is that of this call.
+    /// The number of the trap whose stack is that of this call.
     pub stack: u32,
 }
 
-/// Two accesses.
+/// Two accesses that form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub kind: PairKind,
     pub equal: bool,
-    /// The first store was never read before the second.
+    /// Whether the first store was never read before the second.
     pub unread: Option<bool>,
     pub first: u32,
     pub second: u32,
 }
 
-/// What `of` finds behind so many calls. Of a watchpoint that did not see all that it was to see, behind fewer where there is
-/// nothing.
+/// Applies `of` after skipping `passed` calls. If the watchpoint did not see all it was set for and nothing
+/// is found, skips fewer.
 pub fn found(traps: &[Seen], passed: u32, is_used_up: bool, of: impl Fn(&[Seen]) -> Option<Found>) -> Option<Found> {
     let mut calls: Vec<usize> = vec![0];
     calls.extend(traps.chunk_by(|one, other| one.call == other.call).scan(0, |end, call| {
@@ -41,8 +41,9 @@ pub fn found(traps: &[Seen], passed: u32, is_used_up: bool, of: impl Fn(&[Seen])
     calls[..last].iter().rev().take(tried).find_map(|start| of(&traps[*start..]))
 }
 
-/// Of a watch on stores: the last store of the first call against the last of the second, for memory is often cleared
-/// before it is filled. That the second call is over, the third one's trap says.
+/// For a watch on stores: compares the last store of the first call with the last store of the second,
+/// because memory is often cleared before it is filled. Only a trap in a third call proves that the second is
+/// over.
 pub fn of_stores(traps: &[Seen]) -> Option<Found> {
     let mut calls = traps.chunk_by(|one, other| one.call == other.call);
     let (first, second, _) = (calls.next()?, calls.next()?, calls.next()?);
@@ -56,9 +57,10 @@ pub fn of_stores(traps: &[Seen]) -> Option<Found> {
     })
 }
 
-/// Of a watch on loads and stores: the last access of the first call, and what comes of it in later ones. A load is paired
-/// with the next load, across stores only where the memory is known to stay what it is (`outlives`): an object that was
-/// freed in between is another. A store is paired with the next store, and was read if a load came between.
+/// For a watch on loads and stores: the last access of the first call, and what later calls make of it. A
+/// load is paired with the next load, across stores only if the memory is known to stay the same object
+/// (`outlives`), because an object freed in between is a different one. A store is paired with the next
+/// store; it was read if a load came between.
 pub fn of_accesses(traps: &[Seen], outlives: bool) -> Option<Found> {
     let call = traps.first()?.call;
     let end = traps.iter().position(|seen| seen.call != call)?;

@@ -1,4 +1,4 @@
-//! What code and memory of a watched process are.
+//! What an address in a watched process belongs to: code, data, objects.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::lines;
 use crate::processes::token_bucket::TokenBuckets;
 
-/// A map is read again at the most so often.
+/// Minimum time between two reads of a process's map.
 const READ_AGAIN: Duration = Duration::from_millis(200);
-/// Types whose names are kept for a process.
+/// Type names cached per process.
 const TYPES_MAX: usize = 4096;
 const NAME_MAX: usize = 96;
-/// What a dead process leaves behind is forgotten after this time.
+/// State of a process not seen for this long is dropped.
 const IDLE: Duration = Duration::from_secs(30);
 pub const ARRAY: &str = "numpy.ndarray";
-/// Words of the innermost Python frame that may refer to arrays.
+/// Words of the innermost Python frame searched for arrays.
 const FRAME_WORDS: usize = 64;
 const DIMENSIONS_MAX: usize = 32;
-/// Where objects can be: not in the first page, nor in the kernel's half.
+/// Range of plausible object addresses: above the first page, below the kernel's half.
 const LOWEST: u64 = 4096;
 const HIGHEST: u64 = 1 << 56;
-/// An object begins with its count of references and its type.
+/// Size of an object's header: its reference count and its type.
 const OBJECT: u64 = 16;
 
 #[derive(Clone, Debug)]
@@ -38,17 +38,17 @@ struct Region {
     start: u64,
     end: u64,
     writable: bool,
-    /// Other processes may have it, too.
+    /// Other processes may have it mapped too.
     shared: bool,
-    /// `None` for memory without a file.
+    /// `None` for anonymous memory.
     path: Option<Arc<str>>,
 }
 
-/// What a piece of code belongs to.
+/// The owner of a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Interpreter,
-    /// libc and what comes with it: on behalf of its caller.
+    /// libc and its companions, which work on behalf of their callers.
     Runtime,
     Extension,
     Other,
@@ -61,7 +61,7 @@ pub struct Place {
     interpreter: Interpreter,
     regions: Vec<Region>,
     read: Option<Instant>,
-    /// A large map is read again more seldom.
+    /// Limits how often large maps are read.
     map_reads: TokenBuckets,
     used: Instant,
     types: Cache<u64, Option<Arc<str>>>,
@@ -130,7 +130,7 @@ impl Place {
         }
     }
 
-    /// Whether the thread is in an extension module, or in a library on behalf of one.
+    /// Whether the thread is in an extension module, or in a library called by one.
     pub fn is_below_extension(&mut self, sample: &Registers) -> bool {
         let words = &sample.native[..(sample.natives as usize).min(sample.native.len())];
         let Some(eval) = words.iter().position(|word| loop_count(*word).is_some()) else { return false };
@@ -162,7 +162,7 @@ impl Place {
         }
     }
 
-    /// Whether an address is worth a watchpoint at all: not the thread's stack, not its own data.
+    /// Whether an address is worth a watchpoint: not the thread's stack or thread-local data.
     pub fn is_shared_data(&mut self, address: u64, sample: &Registers) -> bool {
         let Some(region) = self.region(address) else { return false };
         let sp = sample.general[4];
@@ -176,11 +176,12 @@ impl Place {
         self.region(address).is_some_and(|region| region.shared)
     }
 
-    /// What lies at an address; `None` for an object's header, which everybody counts references in.
+    /// What an address contains; `None` for an object's header, because its reference count changes all the
+    /// time.
     pub fn classify(&mut self, address: u64, sample: &Registers) -> Option<Touched> {
         let Some(region) = self.region(address) else { return Some(Touched::Unknown) };
         if region.shared {
-            // Whatever file it is of, it is there for data.
+            // A shared mapping contains data, whichever file it maps.
             return Some(self.array(address, sample).unwrap_or(Touched::Unknown));
         }
         if region.path.is_some() {
@@ -192,7 +193,8 @@ impl Place {
         if let Some(touched) = self.array(address, sample) {
             return Some(touched);
         }
-        // What a file does not fill of its last pages, the kernel maps behind it without a name.
+        // The kernel maps the part of a module's data beyond the file's end (.bss) as memory without a name,
+        // right after it.
         if let Some(before) = self.find(region.start.wrapping_sub(1))
             && before.path.as_deref().is_some_and(|path| path.starts_with('/'))
             && before.writable
@@ -202,7 +204,7 @@ impl Place {
         Some(Touched::Unknown)
     }
 
-    /// The piece of one of CPython's arenas that has this address.
+    /// The block at this address in one of CPython's arenas.
     fn piece(&self, address: u64) -> Option<u64> {
         let pool = address & !(self.shape.pool - 1);
         let mut bytes = [0; HEADER];
@@ -213,8 +215,8 @@ impl Place {
     }
 
     fn object(&mut self, piece: u64, address: u64) -> Option<Touched> {
-        // Behind what the garbage collector keeps of it (16 bytes), and where that is the weak references and
-        // attributes (16 bytes more).
+        // The object may follow a garbage collector header (16 bytes), and before that its weak references
+        // and attributes (16 more).
         for offset in [0, 16, 32] {
             let Ok(kind) = self.memory.read_u64(piece + offset + 8) else { break };
             if let Some(name) = self.type_name(kind) {
@@ -224,7 +226,8 @@ impl Place {
         Some(Touched::Metadata(None))
     }
 
-    /// The name of the type at an address, if there is one: a type's own type is a type, whose type is itself or one.
+    /// The name of the type at an address, if there is one. A type's own type is a type, and so on, up to one
+    /// that is its own type.
     pub fn type_name(&mut self, kind: u64) -> Option<Arc<str>> {
         if !(LOWEST..HIGHEST).contains(&kind) || !kind.is_multiple_of(8) {
             return None;
@@ -237,7 +240,8 @@ impl Place {
         name
     }
 
-    /// `tp_name` follows the header of an object with a size (Include/cpython/object.h).
+    /// `tp_name` follows the header of a variable-sized object
+    /// (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/object.h>).
     fn read_type_name(&self, kind: u64) -> Option<Arc<str>> {
         const TP_NAME: u64 = 24;
         let meta = self.memory.read_u64(kind + 8).ok()?;
@@ -248,10 +252,10 @@ impl Place {
         self.name_at(self.memory.read_u64(kind + TP_NAME).ok()?)
     }
 
-    /// A name of C that has only what names in Python have.
+    /// Reads a C string that contains only characters possible in Python names.
     pub fn name_at(&self, at: u64) -> Option<Arc<str>> {
         let mut bytes = [0; NAME_MAX];
-        // A name may end right before a page that is not there.
+        // The name may end just before an unmapped page.
         let page = 4096 - (at & 4095) as usize;
         let length = if self.memory.read(at, &mut bytes).is_ok() {
             NAME_MAX
@@ -266,7 +270,8 @@ impl Place {
         (fits && text.iter().all(is_name)).then(|| Arc::from(String::from_utf8_lossy(text)))
     }
 
-    /// An array that has this address among its data or its dimensions, of those that the thread has at hand.
+    /// The array whose data or dimensions contain this address, among those the thread's registers and frame
+    /// refer to.
     fn array(&mut self, address: u64, sample: &Registers) -> Option<Touched> {
         let mut frame = [0; FRAME_WORDS * 8];
         let in_frame = self.memory.read(sample.frame, &mut frame).is_ok();
@@ -287,7 +292,7 @@ impl Place {
             return None;
         }
         let array = Array::read(self, object)?;
-        // Strides follow dimensions, in memory that is not CPython's.
+        // Strides follow dimensions, in memory outside CPython's arenas.
         if address.wrapping_sub(array.dimensions) < 16 * array.shape.len() as u64 {
             return Some(Touched::Metadata(Some(Arc::from(ARRAY))));
         }
@@ -300,10 +305,10 @@ impl Place {
     }
 }
 
-/// An array of NumPy's.
+/// A NumPy array.
 struct Array {
     data: u64,
-    /// Where the shape is.
+    /// Address of the shape.
     dimensions: u64,
     shape: Vec<i64>,
     steps: Vec<i64>,
@@ -311,7 +316,7 @@ struct Array {
 }
 
 impl Array {
-    /// `PyArrayObject_fields` of NumPy's C interface: data, nd, dimensions, strides, base, descr (ndarraytypes.h).
+    /// `PyArrayObject_fields`: data, nd, dimensions, strides, base, descr (numpy/ndarraytypes.h).
     fn read(place: &mut Place, object: u64) -> Option<Self> {
         let mut bytes = [0; 64];
         place.memory.read(object, &mut bytes).ok()?;
@@ -337,7 +342,7 @@ impl Array {
         self.extent().is_some_and(|extent| address.checked_sub(self.data).is_some_and(|at| at < extent))
     }
 
-    /// Bytes from the first element to the end of the last one, as far as steps tell.
+    /// Bytes from the first element to the end of the last one, by the strides.
     fn extent(&self) -> Option<u64> {
         let mut extent: i64 = self.steps.iter().filter(|step| **step > 0).min().copied().unwrap_or(16).max(8);
         for (dimension, step) in self.shape.iter().zip(&self.steps) {
@@ -347,12 +352,12 @@ impl Array {
     }
 
     fn name(&self, place: &mut Place) -> Arc<str> {
-        // The type of an element is the first field of its description.
+        // The element type is the first field of the descriptor.
         let kind = place.memory.read_u64(self.description.wrapping_add(OBJECT)).ok();
         let kind = kind.and_then(|kind| place.type_name(kind));
         let element = kind.as_deref().map_or("?", |name| name.rsplit('.').next().unwrap_or(name));
         let shape: Vec<String> = self.shape.iter().map(i64::to_string).collect();
-        // One without dimensions has a single element.
+        // An array without dimensions has a single element.
         if shape.is_empty() { Arc::from(element) } else { Arc::from(format!("{element} {}", shape.join("x"))) }
     }
 }

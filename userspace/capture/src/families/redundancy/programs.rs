@@ -11,11 +11,11 @@ use crate::family::MapSize;
 use crate::kernel::object::{Object, ObjectError};
 use crate::kernel::program::ProgramSpec;
 
-/// The sampler that sends registers as well.
+/// The sampler that also sends registers.
 pub const SAMPLER: &str = "redundancy_sample";
-/// What a watchpoint runs.
+/// Runs at each trap of a watchpoint.
 const TRAP: &str = "redundancy_trap";
-/// What a sample of the processor's runs, of an access.
+/// Runs at each access sampled by the processor.
 pub const ACCESS: &str = "redundancy_access";
 
 pub const PROGRAMS: [ProgramSpec; 3] = [
@@ -24,7 +24,7 @@ pub const PROGRAMS: [ProgramSpec; 3] = [
     ProgramSpec::new(ACCESS, &[Family::Redundancy]).optional(),
 ];
 
-/// Twice as many watchpoints as can be set, of all threads.
+/// Twice the number of watchpoints that all threads together can have set.
 const WATCHES_MAX: u32 = 1024;
 
 const fn map(name: &'static str, on: u32, off: u32) -> MapSize {
@@ -38,7 +38,7 @@ pub const MAPS: [MapSize; 4] = [
     map("REDUNDANCY_CLASSES", calls::CLASSES_MAX, 1),
 ];
 
-/// Loads the sampler and the program for watchpoints, and takes the maps; to be called once.
+/// Loads the sampler and the watchpoint program, and takes the maps. Call once.
 pub fn load(object: &mut Object) -> Result<Parts, ObjectError> {
     let program = File::from(object.load_perf_event(TRAP)?);
     let trap_cost = slots::measure(&program).map_err(ObjectError::Breakpoint)?;
@@ -55,10 +55,10 @@ pub fn load(object: &mut Object) -> Result<Parts, ObjectError> {
 /// Makes the kernel side decode the access of one native sample in this many.
 pub fn sample_one_in(object: &mut Object, one_in: u32) {
     // If the map refuses the new value, the old one stays.
-    let _ = object.set(control::LOOK_EVERY, one_in.into());
+    let _ = object.set(control::DECODE_EVERY, one_in.into());
 }
 
-/// How long the programs have run for samples that are not the sampler's.
+/// Total run time of the programs that do not count as the sampler's.
 pub fn run_time(object: &Object) -> Duration {
     object.run_time_of(&[TRAP, ACCESS]).0
 }

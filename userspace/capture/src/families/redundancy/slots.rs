@@ -1,11 +1,12 @@
-//! The watchpoints of a thread: perf events on the processor's debug registers, which are opened once and then turned to
-//! another address.
+//! The watchpoints of a thread: perf events on the processor's debug registers, opened once and then moved to
+//! new addresses.
 //!
-//! One that has seen all that it is to see takes itself off, in the kernel, before the thread goes on: its event has a limit of
-//! one overflow (`PERF_EVENT_IOC_REFRESH`), and of a trap whose BPF program returns 0 the kernel makes no overflow
-//! (`__perf_event_overflow` in kernel/events/core.c). Until user space had taken it off, a thread in a loop would trap at every
-//! turn. From Linux 6.17 on an event that came to its limit never fires again (18dbcbfabfff stops it, and nothing starts it): it
-//! is closed, and another is opened.
+//! A watchpoint that has seen enough switches itself off in the kernel before the thread continues: its event
+//! has a limit of one overflow (`PERF_EVENT_IOC_REFRESH`), and a trap whose BPF program returns 0 is not an
+//! overflow (`__perf_event_overflow` in <https://github.com/torvalds/linux/blob/v6.1/kernel/events/core.c>). If
+//! user space switched it off instead, a thread in a loop would trap at every iteration until then. From
+//! Linux 6.17 on, an event that has reached its limit never fires again (18dbcbfabfff stops it, and nothing
+//! restarts it), so it is closed and a new one opened.
 
 use std::fs::File;
 use std::io;
@@ -17,16 +18,16 @@ use perf_event_open::config::{Cpu, Opts, Priv, Proc, SampleOn};
 use perf_event_open::count::Counter;
 use perf_event_open::event::bp::{Breakpoint, Len, Type};
 
-/// The processor has no more.
+/// Debug registers per processor.
 pub const SLOTS: usize = 4;
 
-/// What is watched.
+/// What to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aim {
     pub address: u64,
-    /// 1, 2, 4 or 8, to which the address is aligned.
+    /// 1, 2, 4 or 8; the address is aligned to it.
     pub length: u64,
-    /// Reads trap, too.
+    /// Whether reads trap as well.
     pub reads: bool,
 }
 
@@ -46,12 +47,13 @@ impl Aim {
 /// A watchpoint of a thread, on or off.
 pub struct Slot {
     counter: Counter,
-    /// Its limit is set, and was not reached.
+    /// Its limit is set and not yet reached.
     is_limited: bool,
 }
 
 impl Slot {
-    /// Opens one, off, that runs a program at each trap. Of the kernel's accesses for the thread none traps.
+    /// Opens a watchpoint that is off and runs `program` at each trap. Accesses the kernel makes on the
+    /// thread's behalf do not trap.
     pub fn open(tid: u32, aim: Aim, program: &File) -> io::Result<Self> {
         let exclude = Priv { kernel: true, hv: true, ..Priv::default() };
         let opts = Opts { exclude, sample_on: SampleOn::Count(1), ..Opts::default() };
@@ -60,7 +62,7 @@ impl Slot {
         Ok(Self { counter, is_limited: false })
     }
 
-    /// Turns it, which is off, to another address.
+    /// Moves a watchpoint that is off to another address.
     pub fn turn(&self, aim: Aim) -> io::Result<()> {
         self.counter.switch_to(aim.event()?)
     }
@@ -84,13 +86,14 @@ impl Slot {
     }
 }
 
-/// The thread that asks, as the kernel has it.
+/// The kernel's notation for the calling thread.
 const THIS_THREAD: u32 = 0;
-/// What a trap takes where it cannot be measured, for others have taken all watchpoints: as on the slowest machine at hand.
+/// Cost assumed if it cannot be measured because others use all watchpoints: that of the slowest machine
+/// measured.
 const TRAP_COST_NS: u64 = 13_800;
 
-/// What a trap takes besides what its program does where it has something to do, in nanoseconds. Fails where the processor or the
-/// kernel has no watchpoints at all; those that others have taken may come free.
+/// The cost of a trap in nanoseconds, without its program's real work. Fails if the processor or the kernel
+/// has no watchpoints at all; those used by others may become free.
 pub fn measure(program: &File) -> io::Result<u64> {
     const TRAPS: u32 = 64;
     const ROUNDS: u32 = 5;

@@ -1,4 +1,4 @@
-//! Where addresses of accesses come from.
+//! Where the addresses of accesses come from.
 
 use pyobs_abi::redundancy::Registers;
 use pyobs_model::Sampler;
@@ -6,18 +6,18 @@ use pyobs_model::Sampler;
 use super::emulator::{Access, LONGEST, Machine, NoAccess, access_at};
 use crate::memory::{Memory, ProcessMemory};
 
-/// Tells which memory the thread of a sample accesses.
+/// Determines which memory a sampled thread accesses.
 pub trait Source {
     fn sampler(&self) -> Sampler;
 
     fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess>;
 
-    /// Whether accesses that are told by such a sample are watched.
+    /// Whether an access found by such a sample may be watched.
     fn is_watched(&self, sample: &Registers) -> bool;
 }
 
-/// The decoded sampler: what an interrupted thread is going to do follows from its registers and its code. Its samples
-/// are weighted by time: an access is the likelier to be seen the longer the thread takes to come to it.
+/// The decoded sampler derives the next access from the interrupted thread's registers and code. Its samples
+/// are weighted by time: the longer a thread takes to reach an access, the more often it is seen.
 #[derive(Default)]
 pub struct Decoded;
 
@@ -30,7 +30,7 @@ impl Source for Decoded {
         let memory = ProcessMemory::new(sample.header.pid);
         let words = (sample.words as usize).min(sample.stack.len());
         let mut machine = Machine::new(sample.general, sample.ip, sample.flags, &sample.stack[..words]);
-        // Code is read in pieces of this size: most attempts stay in one.
+        // Code is read in pieces of this size; most attempts need only one.
         let mut piece = [0; 256];
         let (mut start, mut length) = (0, 0);
         machine.next_access(|at, into| {
@@ -50,9 +50,10 @@ impl Source for Decoded {
     }
 }
 
-/// The processor's own samples (PEBS, IBS), which tell the address: weighted by accesses. They choose what is watched; what the
-/// time goes into is told by those of the clock, as without them. Not every processor and kernel that takes such samples tells
-/// addresses (IBS: from Linux 6.1 on): until the first one it is the decoded sampler.
+/// The processor's own access samples (PEBS, IBS), which include the address and are weighted by accesses.
+/// They choose what to watch; time is still measured by the clock's samples. Some processors and kernels take
+/// such samples without addresses (IBS before Linux 6.1), so the decoded sampler is used until the first
+/// address arrives.
 pub struct Precise {
     sampler: Sampler,
     has_reported: bool,
@@ -84,7 +85,7 @@ impl Source for Precise {
     }
 }
 
-/// Reads as much code as there is, up to the end of the page where the next one cannot be read.
+/// Reads as much code as there is, up to the end of the page if the next one cannot be read.
 fn code(memory: &ProcessMemory, at: u64, into: &mut [u8]) -> usize {
     const PAGE: u64 = 4096;
     if memory.read(at, into).is_ok() {
@@ -94,7 +95,7 @@ fn code(memory: &ProcessMemory, at: u64, into: &mut [u8]) -> usize {
     if memory.read(at, &mut into[..rest]).is_ok() { rest } else { 0 }
 }
 
-/// The part of an access that is watched, and what is read of it at each trap.
+/// The part of an access that is watched and read at each trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub start: u64,
@@ -102,7 +103,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The largest aligned part of up to eight bytes; of larger accesses the `choice`-th one.
+    /// The largest aligned part of up to eight bytes; of larger accesses the `choice`-th such part.
     pub fn of(access: &Access, choice: u64) -> Self {
         let end = access.address.saturating_add(access.size.max(1));
         let words = access.size / 8;
@@ -122,8 +123,9 @@ impl Part {
         Self { start: access.address, length: 1 }
     }
 
-    /// For a watch on reads as well: the byte that is watched, and the others, which are read. Reading what is watched
-    /// would trap again. The byte is one that says little: a number's lowest if it is a fraction, else its highest.
+    /// For a watch that includes reads: the byte to watch, and the others, which are read at each trap.
+    /// Reading the watched byte would trap again. It is the byte that matters least: the lowest of a
+    /// floating-point number, else the highest.
     pub fn around_one_byte(self, is_float: bool) -> (u64, u64, u32) {
         let others = (self.length - 1) as u32;
         if is_float { (self.start, self.start + 1, others) } else { (self.start + self.length - 1, self.start, others) }

@@ -10,7 +10,7 @@ use pyobs_model::Touched;
 use super::pairs::Seen;
 use super::slots::{Aim, SLOTS, Slot};
 
-/// Threads that have watchpoints at the most, and how long one keeps them without a sample.
+/// Threads with watchpoints at a time, and how long one keeps them without a sample.
 const THREADS_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -21,21 +21,21 @@ pub struct Armed {
     pub key: WatchKey,
     pub aim: Aim,
     pub bytes: u64,
-    /// The calls that are passed over.
+    /// Number of calls that are skipped.
     pub passed: u32,
     pub since: Instant,
     pub touched: Option<Touched>,
-    /// Other processes may read it, which no watchpoint here sees.
+    /// Other processes may read the memory, which no watchpoint here sees.
     pub is_shared: bool,
     pub traps: Vec<Seen>,
-    /// Its traps that are in the counts.
+    /// Its traps already counted.
     pub counted: u32,
-    /// It is where the result of this instruction goes.
+    /// Set if it watches the slot for the result of this instruction.
     pub result: Option<SpotKey>,
 }
 
 impl Armed {
-    /// Takes note that it has had so many traps. Returns how many are new.
+    /// Records its number of traps so far. Returns how many are new.
     pub fn count(&mut self, traps: u32) -> u64 {
         let new = traps.saturating_sub(self.counted);
         self.counted = self.counted.max(traps);
@@ -49,12 +49,13 @@ struct Watchpoint {
     waiting: Waiting,
 }
 
-/// The samples that wanted a watchpoint since it was last free, of which each is to have it with the same chance.
+/// Number of samples that have wanted a watchpoint since it was last free. Each gets it with the same
+/// probability.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waiting(u64);
 
 impl Waiting {
-    /// Whether one more is to have it (reservoir sampling: the n-th of `n` with a chance of 1 in `n`).
+    /// Whether the newest one gets it (reservoir sampling: the n-th with a probability of 1 in `n`).
     fn has_it(&mut self, random: u64) -> bool {
         self.0 += 1;
         random.is_multiple_of(self.0 + 1)
@@ -63,7 +64,7 @@ impl Waiting {
 
 struct Thread {
     watchpoints: Vec<Watchpoint>,
-    /// How many it can have: fewer where others have taken some.
+    /// How many watchpoints it can have; fewer if others use some.
     room: usize,
     used: Instant,
 }
@@ -71,7 +72,7 @@ struct Thread {
 /// Whether a thread can have one more watchpoint.
 pub enum Room {
     Free,
-    /// This one has to give way, which so many wait for.
+    /// This one has to be replaced; the other value counts the samples that have wanted it.
     Replaces(u64, Waiting),
     None,
 }
@@ -98,8 +99,8 @@ impl Threads {
         watchpoints.iter_mut().filter_map(|watchpoint| watchpoint.armed.as_mut()).find(|armed| armed.id == id)
     }
 
-    /// Makes room for a watchpoint of the thread: a new one, one that is off, or by chance one that is on. `taken` counts those
-    /// that others have.
+    /// Makes room for a watchpoint of the thread: opens a new one, or takes one that is off, or by chance one
+    /// that is on. `taken` counts watchpoints used by others.
     pub fn room(&mut self, tid: u32, aim: Aim, mut random: u64, program: &File, taken: &mut u64) -> Room {
         if self.0.len() >= THREADS_MAX && !self.0.contains_key(&tid) {
             return Room::None;
@@ -143,8 +144,8 @@ impl Threads {
         Room::None
     }
 
-    /// Turns a slot of the thread that is off to what is watched, which so many wait for. Returns whether the thread is still
-    /// there.
+    /// Moves a watchpoint of the thread that is off to a new address. Returns false if the thread no longer
+    /// exists.
     pub fn set(&mut self, armed: Armed, waiting: Waiting) -> bool {
         let free = self
             .0
@@ -158,13 +159,14 @@ impl Threads {
         true
     }
 
-    /// Takes watchpoints off. `is_over` says which have done so themselves, and will never trap again.
+    /// Removes watchpoints. `is_over` tells which have switched themselves off and will never trap again.
     pub fn take(&mut self, which: impl Fn(&Armed) -> bool, is_over: impl Fn(&Armed) -> bool) -> Vec<Armed> {
         let mut taken = Vec::new();
         for thread in self.0.values_mut() {
             thread.watchpoints.retain_mut(|watchpoint| {
                 let Some(armed) = watchpoint.armed.take_if(|armed| which(armed)) else { return true };
-                // One whose thread is gone is off. Whether it is over is not known before it is off.
+                // Fails if the thread has ended, which switches it off too. Check `is_over` only afterwards,
+                // when its state no longer changes.
                 let _ = watchpoint.slot.off();
                 let is_over = is_over(&armed);
                 taken.push(armed);
@@ -174,7 +176,7 @@ impl Threads {
         taken
     }
 
-    /// Closes what a thread has, all of which is off.
+    /// Closes a thread's watchpoints, all of which must be off.
     pub fn forget(&mut self, tid: u32) {
         self.0.remove(&tid);
     }

@@ -1,25 +1,26 @@
-//! How many traps may come: a share of what a watched process runs, so that one that runs seldom is slowed down no more than one
-//! that runs all the time, and none for what another runs.
+//! Limits traps to a share of a watched process's run time. A process that seldom runs is not slowed down
+//! more than one that always runs, and does not pay for the traps of another.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// For each sample that is taken of a process, whatever it runs then, and in a second of its CPU time at the most: with its
-/// exception and its program a trap costs some 30 microseconds.
+/// Traps earned per sample of a process, and the most per second of its CPU time. With exception and program,
+/// a trap costs about 30 µs.
 const PER_SAMPLE: f64 = 4.0;
 const PER_SECOND: f64 = 800.0;
-/// What is saved up at the most.
+/// The most that can be saved.
 const AT_ONCE: f64 = 100.0;
-/// To set a watchpoint and take it off costs as much as so many traps, for the thread's CPU is interrupted each time.
+/// Setting and removing a watchpoint costs as much as this many traps, because each interrupts the thread's
+/// CPU.
 pub const SETTING: u64 = 3;
 
-/// Traps that may still come. What came beyond is paid back first.
+/// Traps still allowed. An overdraft is paid back first.
 #[derive(Debug)]
 pub struct TokenBucket {
-    /// For a second of CPU time.
+    /// Per second of CPU time.
     rate: f64,
-    /// Of all processes, in a second of the clock.
+    /// Of all processes together, per second of wall time.
     all: f64,
     /// When the last sample was taken, in nanoseconds.
     earned_at: u64,
@@ -39,13 +40,13 @@ impl Default for TokenBucket {
 }
 
 impl TokenBucket {
-    /// So many samples are taken in a second of CPU time.
+    /// Sets the sampling rate, per second of CPU time.
     pub fn sampled_at(&mut self, rate_hz: f64) {
         self.rate = (PER_SAMPLE * rate_hz).min(PER_SECOND);
     }
 
-    /// A process of which a sample was taken has run for so long since it began. Samples of several CPUs may come out of their
-    /// order.
+    /// Credits a sampled process, which has used `ran` of CPU time since it began. Samples of different CPUs
+    /// may arrive out of order.
     pub fn earn(&mut self, pid: u32, ran: Duration, at: u64) {
         let since = at.saturating_sub(self.earned_at) as f64 / 1e9;
         self.earned_at = self.earned_at.max(at);
@@ -72,7 +73,7 @@ impl TokenBucket {
     }
 }
 
-/// The CPU time of a process so far, all its threads. `None` when it is gone.
+/// The CPU time of all threads of a process so far; `None` once it is gone.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let mut clock = 0;
     // SAFETY: the clock's number is written to what is ours.
@@ -94,7 +95,7 @@ mod tests {
 
     const PID: u32 = 7;
 
-    /// An allowance at a rate, and one that is used up.
+    /// A bucket at this rate, used up.
     fn at(rate: f64) -> TokenBucket {
         let mut bucket = TokenBucket::default();
         bucket.sampled_at(rate);
@@ -110,7 +111,8 @@ mod tests {
         spent
     }
 
-    /// How many a second can be spent by processes that run a share of each hundredth, and are sampled then.
+    /// Traps per second available to processes that each run a share of every hundredth of a second and are
+    /// sampled then.
     fn spent_a_second(rate: f64, share: f64, processes: u32) -> f64 {
         const SECONDS: u32 = 20;
         let (mut bucket, mut spent) = (at(rate), 0);

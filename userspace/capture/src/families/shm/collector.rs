@@ -12,7 +12,7 @@ use crate::session::options::Targets;
 struct Segments {
     shm: Shm,
     iterators: Iterators,
-    /// Births.
+    /// Creations whose stacks are being named.
     waiting: Waiting<(SegmentId, Nanos)>,
 }
 

@@ -1,4 +1,4 @@
-//! What one process has: descriptors and mappings of segments.
+//! What one process holds: descriptors and mappings of segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,11 +15,11 @@ struct Descriptor {
 struct Mapping {
     end: u64,
     segment: SegmentId,
-    /// Where in the segment it begins.
+    /// Offset of its start in the segment.
     offset: u64,
 }
 
-/// A mapping has begun or, without an offset, ended.
+/// A mapping that has begun or, without an offset, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub segment: SegmentId,
@@ -28,15 +28,15 @@ pub struct Piece {
     pub offset: Option<u64>,
 }
 
-/// Each change returns the segments that it is about.
+/// The descriptors and mappings of a process. Each change returns the segments it affects.
 #[derive(Clone, Debug, Default)]
 pub struct Holder {
     fds: BTreeMap<u32, Descriptor>,
-    /// By where they begin; they do not overlap.
+    /// By start address; they do not overlap.
     mappings: BTreeMap<u64, Mapping>,
-    /// Descriptors and mappings of each that it holds or held.
+    /// Number of descriptors and mappings of each segment that it holds or held.
     counts: BTreeMap<SegmentId, (u32, u32)>,
-    /// What has become of mappings since somebody asked.
+    /// Mappings that began or ended since the last call of `take_pieces`.
     pieces: Vec<Piece>,
 }
 
@@ -57,24 +57,24 @@ impl Holder {
         !self.mappings.is_empty()
     }
 
-    /// What is mapped from this address on.
+    /// The segment mapped at this start address.
     pub fn mapped_at(&self, start: u64) -> Option<SegmentId> {
         self.mappings.get(&start).map(|mapping| mapping.segment)
     }
 
-    /// What has become of mappings since the last call.
+    /// The mappings that began or ended since the last call.
     pub fn take_pieces(&mut self) -> Vec<Piece> {
         std::mem::take(&mut self.pieces)
     }
 
-    /// A segment is no more, and its number may be another's soon.
+    /// Forgets a segment that has ended, because its number may be reused soon.
     pub fn forget(&mut self, segment: SegmentId) {
         if self.count(segment) == (0, 0) {
             self.counts.remove(&segment);
         }
     }
 
-    /// What a fork of it has: nothing of it is told yet.
+    /// What a forked child holds; none of it is reported yet.
     pub fn fork(&self) -> Self {
         let counts = self.counts.iter().filter(|(_, counts)| **counts != (0, 0));
         let pieces = self.mappings.iter().map(|(start, mapping)| mapping.piece(*start));
@@ -99,7 +99,7 @@ impl Holder {
         Some(descriptor)
     }
 
-    /// Of what does not overlap with another.
+    /// The mapping must not overlap another.
     fn add_mapping(&mut self, start: u64, mapping: Mapping) {
         self.counts.entry(mapping.segment).or_default().1 += 1;
         self.mappings.insert(start, mapping);
@@ -120,7 +120,7 @@ impl Holder {
         self.drop_fd(fd).map(|fd| fd.segment).into_iter().collect()
     }
 
-    /// Both ends included.
+    /// Both ends are inclusive.
     pub fn close_range(&mut self, range: Range<u64>) -> Vec<SegmentId> {
         let fds: Vec<u32> = self.fds.keys().copied().filter(|fd| is_in(*fd, &range)).collect();
         let closed: Vec<Descriptor> = fds.into_iter().filter_map(|fd| self.drop_fd(fd)).collect();
@@ -133,7 +133,7 @@ impl Holder {
         }
     }
 
-    /// An exec closes these; both ends included.
+    /// Marks descriptors that an exec closes; both ends are inclusive.
     pub fn mark_range(&mut self, range: Range<u64>) {
         for (_, descriptor) in self.fds.iter_mut().filter(|(fd, _)| is_in(**fd, &range)) {
             descriptor.close_on_exec = true;
@@ -169,8 +169,8 @@ impl Holder {
         unique(overlapping.iter().map(|(_, mapping)| mapping.segment))
     }
 
-    /// What was mapped in one range is now in another, which may be the same, larger or smaller. The kernel makes one
-    /// mapping of it and its neighbours where they show one piece of the segment.
+    /// Moves a mapping from one range to another, which may be the same, larger or smaller. Like the kernel,
+    /// merges it with neighbours that continue it in the segment.
     pub fn remap(&mut self, from: Range<u64>, to: Range<u64>) -> Vec<SegmentId> {
         let Some((start, mapping)) = self.overlapping(&from).first().copied() else { return Vec::new() };
         let offset = mapping.offset + from.start.saturating_sub(start);
@@ -181,7 +181,7 @@ impl Holder {
         unique(touched.into_iter())
     }
 
-    /// Makes one mapping of those that end and begin at this address, if they show one piece of a segment.
+    /// Merges the mappings that meet at this address if they are contiguous in one segment.
     fn join(&mut self, at: u64) {
         let Some((start, before)) = self.mappings.range(..at).next_back().map(|(start, it)| (*start, *it)) else {
             return;
@@ -195,7 +195,7 @@ impl Holder {
         }
     }
 
-    /// What another look at the same process shows that is not known, and what it does not show.
+    /// How a newer snapshot of the process differs from what is known.
     pub fn difference(&self, shown: &Self) -> Difference {
         let fds = |these: &Self, those: &Self| {
             these
@@ -216,7 +216,7 @@ impl Holder {
         }
     }
 
-    /// Bytes of each segment.
+    /// Bytes mapped of each segment.
     fn mapped(&self) -> BTreeMap<SegmentId, u64> {
         let mut bytes = BTreeMap::new();
         for (start, mapping) in &self.mappings {
@@ -225,7 +225,7 @@ impl Holder {
         bytes
     }
 
-    /// Takes over what another look shows. Returns all that it held or holds.
+    /// Takes over a newer snapshot. Returns all segments that it held or holds.
     pub fn replace(&mut self, other: Self) -> Vec<SegmentId> {
         let before = self.held();
         let gone: Vec<(u64, Mapping)> = self.mappings.iter().map(|(start, mapping)| (*start, *mapping)).collect();
@@ -245,7 +245,7 @@ impl Holder {
         unique(before.into_iter().chain(self.held()))
     }
 
-    /// It becomes another program. Returns all that it held.
+    /// Handles an exec. Returns all segments that it held.
     pub fn exec(&mut self) -> Vec<SegmentId> {
         let held = self.held();
         self.unmap(0..u64::MAX);
@@ -263,10 +263,10 @@ impl Holder {
     }
 }
 
-/// How what is known of a process differs from what a look at it shows.
+/// How a snapshot of a process differs from what is known of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// It was not known to hold anything.
+    /// The process was not known to hold anything.
     pub is_new: bool,
     pub fd_missed: bool,
     pub fd_gone: bool,

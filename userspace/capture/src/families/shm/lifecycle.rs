@@ -1,4 +1,4 @@
-//! What forks, execs and exits do to what processes hold.
+//! What forks, execs and exits change about the segments that processes hold.
 
 use pyobs_abi::process::Fork;
 use pyobs_abi::record::Header;

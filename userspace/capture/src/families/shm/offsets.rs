@@ -1,8 +1,8 @@
-//! Where the kernel's structures have what the programs read.
+//! Offsets of the kernel structures' fields that the programs read.
 
 use crate::kernel::btf::{Btf, BtfError};
 
-/// Names of the programs' constants, with the fields whose offsets they are.
+/// The programs' constants, with the structure and field that each is the offset of.
 const FIELDS: [(&str, &str, &str); 25] = [
     ("TASK_FILES", "task_struct", "files"),
     ("FILES_TABLE", "files_struct", "fdt"),
@@ -31,7 +31,7 @@ const FIELDS: [(&str, &str, &str); 25] = [
     ("DENTRY_NAME", "dentry", "d_name"),
 ];
 
-/// The constants of the programs of this family.
+/// The constants for this family's programs.
 pub fn of(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
     FIELDS
         .iter()

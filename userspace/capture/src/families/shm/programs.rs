@@ -1,4 +1,4 @@
-//! The programs that look at what processes share.
+//! The programs that watch shared memory.
 
 use pyobs_abi::shm::Row;
 use pyobs_model::Family;
@@ -8,14 +8,14 @@ use crate::bytes::read;
 use crate::kernel::object::{Object, ObjectError};
 use crate::kernel::program::ProgramSpec;
 
-/// Those that always run, and the tracepoints they hang on.
+/// The programs that always run, and their tracepoints.
 const ATTACHED: [(&str, &str); 4] = [
     ("shm_evict", "mm_filemap_delete_from_page_cache"),
     ("shm_exit", "sched_process_exit"),
     ("shm_exec", "sched_process_exec"),
     ("shm_fork", "sched_process_fork"),
 ];
-/// The iterators over what processes have, and of what kind they are.
+/// The iterators over what processes hold, with their types.
 const ITERATORS: [(&str, &str); 2] = [("shm_iterate_mappings", "task_vma"), ("shm_iterate_descriptors", "task_file")];
 const FAMILIES: &[Family] = &[Family::Shm];
 pub const PROGRAMS: [ProgramSpec; 6] = [
@@ -27,20 +27,20 @@ pub const PROGRAMS: [ProgramSpec; 6] = [
     ProgramSpec::new(ITERATORS[1].0, FAMILIES).optional().iterator(ITERATORS[1].1),
 ];
 
-/// Starts to look at what processes share, and takes the maps of that; to be called once.
+/// Starts watching shared memory and takes its maps. Call once.
 pub fn attach(object: &mut Object) -> Result<Maps, ObjectError> {
     object.attach_tracepoints(&ATTACHED)?;
     Ok(Maps { segments: object.take("SHM_SEGMENTS")?, holders: object.take("SHM_HOLDERS")? })
 }
 
-/// Whether the kernel tells what all processes have of segments.
+/// Iterators over the segments that all processes hold, if the kernel supports them.
 #[derive(Clone, Copy, Debug)]
 pub struct Iterators {
     work: bool,
 }
 
 impl Iterators {
-    /// Not every kernel has them: task_vma came with 5.12.
+    /// Not every kernel has both: `task_vma` came with 5.12.
     pub fn load(object: &mut Object) -> Self {
         Self { work: ITERATORS.into_iter().all(|(name, _)| object.load(name).is_ok()) }
     }
@@ -51,7 +51,7 @@ impl Iterators {
         self.work
     }
 
-    /// What all processes have of segments now; `None` where the kernel does not tell.
+    /// What all processes hold now; `None` if the kernel does not support the iterators.
     pub fn run(&mut self, object: &mut Object) -> Option<Vec<Row>> {
         if !self.work {
             return None;

@@ -1,8 +1,8 @@
-//! What records have missed: what processes have is compared with what is known of them, now and then.
+//! Reconciliation: regularly compares what processes hold with what is known, to correct what records missed.
 //!
-//! The kernel's iterators show what every process has, with the inodes' generations; where a kernel has none, `/proc` shows some
-//! of the processes in turn. Records are a little behind either, so only what differs twice, with no record in between, is put
-//! right.
+//! The kernel's iterators show what every process holds, with the inodes' generations. On kernels without
+//! them, `/proc` shows a few processes in turn. Records lag behind both, so only a difference seen twice,
+//! with no record in between, is corrected.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -15,27 +15,27 @@ use super::holder::{Difference, Holder};
 use super::scan::Way;
 use crate::kernel::cost;
 
-/// How often; and, where something is suspected, how soon again.
+/// The interval, and the shorter one after a difference was seen.
 const EVERY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
-/// An iteration is slow on a machine with very many mappings, so all of them together may use 1/4000 of a CPU. While something is
-/// suspected, which is rare, they may use 1/100.
+/// An iteration is slow on a machine with very many mappings, so all of them together may use 1/4000 of a
+/// CPU. While a difference is suspected, which is rare, they may use 1/100.
 const SHARE: u32 = 4000;
 const SHARE_AGAIN: u32 = 100;
-/// A look at a process through `/proc` costs about a millisecond.
+/// Processes read per round through `/proc`; each costs about a millisecond.
 const AT_ONCE: usize = 8;
 const NONE_MAX: usize = 4096;
 
-/// When it is time again, and what was seen to differ.
+/// When the next comparison is due, and the differences seen.
 pub struct Reconciliation {
     due: Instant,
-    /// The last process that was looked at through `/proc`.
+    /// The last process read through `/proc`.
     last: u32,
-    /// How many records there were of each process when it was seen to differ.
+    /// Each suspect process's number of records when the difference was seen.
     suspects: BTreeMap<u32, u64>,
-    /// The same of processes that have segments which nobody told of.
+    /// The same for processes that hold segments not yet known.
     strange: BTreeMap<u32, u64>,
-    /// Inodes that are of no segment, whoever has them.
+    /// Inodes known not to be segments, whoever holds them.
     none: HashSet<Inode>,
 }
 
@@ -82,7 +82,7 @@ impl Shm {
         for row in rows {
             let id = if row.flags & row::UNKNOWN == 0 { self.known(&row.facts) } else { None };
             let Some(id) = id else {
-                // Of a segment whose beginning was missed.
+                // A segment whose creation was missed.
                 let inode = row.facts.inode;
                 if self.devices.is_memory(inode.dev) && !self.reconciliation.none.contains(&inode) {
                     strange.entry(row.pid).or_default().push(inode);
@@ -110,14 +110,14 @@ impl Shm {
             }
             self.take_snapshot(pid, 0, now, events);
             events.push(Event::Loss { at: now, reason: Reason::SegmentHolderMissed, count: 1 });
-            // What that does not take in is no segment: memory of System V.
+            // What the scan did not recognize is not a segment: System V shared memory.
             if self.reconciliation.none.len() < NONE_MAX {
                 self.reconciliation.none.extend(inodes);
             }
         }
     }
 
-    /// A few in turn, and those that are suspected.
+    /// Compares the suspects and a few other processes in turn.
     fn compare_some(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let last = self.reconciliation.last;
         let mut pids: Vec<u32> = self.holders.keys().copied().filter(|pid| *pid > last).collect();
@@ -131,7 +131,7 @@ impl Shm {
                 continue;
             }
             let seen = self.shown_by(pid, false);
-            // What was not read is not gone.
+            // Absence from a truncated read does not mean it is gone.
             if seen.is_truncated {
                 continue;
             }
@@ -151,7 +151,7 @@ impl Shm {
     fn known(&self, facts: &Facts) -> Option<pyobs_model::SegmentId> {
         let id = *self.ids.get(&facts.inode)?;
         let generation = self.live.get(&id)?.generation;
-        // `/proc` does not tell generations, nor were those known of what it has shown.
+        // `/proc` does not show generations, so 0 matches any.
         (generation == 0 || facts.generation == 0 || generation == facts.generation).then_some(id)
     }
 
@@ -166,7 +166,7 @@ impl Shm {
             return;
         }
         self.reconciliation.suspects.remove(&pid);
-        // From now on the kernel side has to look at its calls.
+        // From now on the kernel side has to watch this process's calls.
         let has_mappings = shown.has_mappings();
         let hull = if has_mappings { super::snapshots::EVERYTHING } else { Hull::default() };
         if self.maps.holders.get(&pid, 0).is_err() || difference.mapping_missed {
@@ -181,7 +181,7 @@ impl Shm {
     }
 }
 
-/// Of which kinds a repair was.
+/// The kinds of correction in a difference.
 fn repairs(difference: Difference) -> impl Iterator<Item = Reason> {
     let Difference { is_new, fd_missed, fd_gone, mapping_missed, mapping_gone } = difference;
     let kinds = [

@@ -1,4 +1,4 @@
-//! What processes hold, as events: each mapping at once, as long as there are not too many.
+//! Emits what processes hold: each mapping at once, as long as there are not too many.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use pyobs_model::{Event, Nanos, Pid, Reason, SegmentChange};
 use super::Shm;
 use super::holder::Piece;
 
-/// Mappings that are told one by one between two ticks, of which there are five a second or more; of others only what is
-/// left of them at the next.
+/// Mappings reported one by one between two ticks (at least five ticks a second). Of further ones only those
+/// that still exist at the next tick are reported.
 const AT_ONCE: usize = 32_768;
 
 impl Shm {
-    /// Tells where a process's mappings have begun and ended.
+    /// Emits where a process's mappings have begun and ended.
     pub(super) fn report_pieces(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
         if self.reported >= AT_ONCE {
             self.unreported.insert(pid);
@@ -24,7 +24,7 @@ impl Shm {
         events.extend(pieces.into_iter().map(|piece| event(pid, at, &piece)));
     }
 
-    /// Tells what has changed since it was last told.
+    /// Emits what has changed since the last call.
     pub(super) fn report(&mut self, now: Nanos, events: &mut Vec<Event>) {
         self.reported = 0;
         for pid in std::mem::take(&mut self.unreported) {
@@ -53,7 +53,7 @@ fn event(pid: u32, at: Nanos, piece: &Piece) -> Event {
     Event::Segment { at, id: piece.segment, change }
 }
 
-/// Without mappings that came and went whole, and how many of these there were.
+/// Removes mappings that both began and ended, and counts them.
 fn settled(pieces: Vec<Piece>) -> (Vec<Piece>, u64) {
     let mut open: HashMap<(u64, u64), usize> = HashMap::new();
     let mut passing = 0;
@@ -89,7 +89,7 @@ mod tests {
         let (old, new) = (piece(1, 3, None), piece(1, 3, Some(0)));
         let all = vec![old, new, old, piece(7, 9, Some(5)), new, piece(2, 3, None), old, new];
         let (kept, passing) = settled(all);
-        // The second is cut before it ends, so that it does not end as it began; its rest does.
+        // The second mapping is cut before it ends, so only its rest cancels out.
         assert_eq!(kept, [old, piece(7, 9, Some(5)), piece(2, 3, None), new]);
         assert_eq!(passing, 2);
     }

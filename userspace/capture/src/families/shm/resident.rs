@@ -1,9 +1,11 @@
-//! How much memory there is behind segments, and what each process has of it.
+//! How much memory segments use, and how much of it each process has resident.
 //!
-//! A page of a segment is in the resident size of each process that maps it. `/proc/PID/smaps` has for each mapping what
-//! of it is there (`Rss`), and the same with each page divided by the number of processes that map it (`Pss`): summed over
-//! all processes each page is counted once (Documentation/filesystems/proc.rst). How much memory a segment has at all is in
-//! its inode's count of blocks, which tmpfs adds up page by page, those in swap included (mm/shmem.c).
+//! A page of a segment counts in the resident size of each process that maps it. For each mapping,
+//! `/proc/PID/smaps` shows the resident part (`Rss`), and the same with each page divided by the number of
+//! processes that map it (`Pss`), so that the sum over all processes counts each page once
+//! (<https://github.com/torvalds/linux/blob/v6.1/Documentation/filesystems/proc.rst>). The memory of a whole
+//! segment is in its inode's block count, which tmpfs updates page by page, including pages in swap
+//! (<https://github.com/torvalds/linux/blob/v6.1/mm/shmem.c>).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -20,35 +22,35 @@ use crate::files::status;
 use crate::kernel::cost;
 use crate::machine;
 
-/// How often each process is looked at.
+/// How often each process is read.
 const EVERY: Duration = Duration::from_secs(5);
-/// What a tick may spend on it, and the end of a recording.
+/// Time limits for a tick and for the end of a recording.
 const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
-/// Share of one CPU that reading `smaps` may use, plus what was saved: with few processes each is read every [`EVERY`], with many
-/// less often.
+/// Share of one CPU that reading `smaps` may use, plus saved time. With few processes each is read every
+/// [`EVERY`], with many less often.
 const SHARE: f64 = 0.0003;
 const SAVED_MAX: Duration = Duration::from_millis(20);
-/// A process with very many mappings takes long. It pauses for so many times as long, and no more than `CHARGE_MAX` of it
-/// counts against `SHARE`, so that the others do not wait for it.
+/// Reading a process with very many mappings takes long. It then pauses for this many times as long, and at
+/// most `CHARGE_MAX` of it counts against `SHARE`, so that other processes do not wait for it.
 const PAUSE: u32 = 2000;
 const CHARGE_MAX: Duration = Duration::from_millis(5);
-/// Bytes of one process's `smaps`, some 20,000 mappings. Sizes are of these alone if it has more, and that is counted.
+/// Bytes read of one process's `smaps`, about 20,000 mappings. Sizes leave out the rest, and that is counted.
 const SMAPS_MAX: u64 = 16 << 20;
-/// Of `st_blocks`, whatever the file system (stat(2)).
+/// Unit of `st_blocks` on every file system (stat(2)).
 const BLOCK: u64 = 512;
 
-/// Whose turn it is.
+/// Which process is read next.
 pub struct Account {
     begun: Option<Instant>,
-    /// With their numbers where they are watched.
+    /// Pids, with the process's number if it is watched.
     due: VecDeque<(u32, Option<ProcessRef>)>,
-    /// Until when a process is left alone.
+    /// When each pausing process may be read again.
     pausing: BTreeMap<u32, Instant>,
     time: cost::Bucket,
     /// When there is time for the next process.
     next: Instant,
-    /// What was told last, to tell only what is new.
+    /// The values last reported, so that only changes are emitted.
     processes: BTreeMap<u32, Resident>,
     shown: BTreeMap<(u32, SegmentId), Shown>,
     allocated: BTreeMap<SegmentId, u64>,
@@ -69,7 +71,7 @@ impl Default for Account {
     }
 }
 
-/// What lies in a process's mappings of one segment.
+/// The resident memory in a process's mappings of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Shown {
     resident: u64,
@@ -77,7 +79,7 @@ struct Shown {
 }
 
 impl Shm {
-    /// Looks at processes whose turn it is; at the end at all.
+    /// Reads the processes that are due; at the end, all.
     pub fn inspect_memory(
         &mut self,
         now: Nanos,
@@ -117,7 +119,7 @@ impl Shm {
         let has_mappings = self.holders.get(&pid).is_some_and(Holder::has_mappings);
         let shown = if has_mappings { self.shown(pid, now, events) } else { Some(BTreeMap::new()) };
         let Some(shown) = shown else {
-            // One that has just ended has nothing any more.
+            // A process that has just ended has no memory to report.
             if fs::exists(format!("/proc/{pid}/smaps")).unwrap_or(false) {
                 events.push(Event::Loss { at: now, reason: Reason::ResidentUnreadable, count: 1 });
             }
@@ -144,7 +146,7 @@ impl Shm {
         }
     }
 
-    /// What lies in a process's mappings of each segment. Tells how much memory these have, too.
+    /// The resident memory of a process by segment. Also emits how much memory these segments use.
     fn shown(&mut self, pid: u32, now: Nanos, events: &mut Vec<Event>) -> Option<BTreeMap<SegmentId, Shown>> {
         let thread = machine::living_thread(pid);
         let mut smaps = BufReader::new(File::open(format!("/proc/{thread}/smaps")).ok()?.take(SMAPS_MAX));
@@ -183,7 +185,7 @@ impl Shm {
     }
 }
 
-/// The first line of a mapping in `/proc/PID/smaps`: its range and its file's inode.
+/// Parses the first line of a mapping in `/proc/PID/smaps`: its range and its file's inode.
 pub fn head(line: &str) -> Option<(Range<u64>, Inode)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -194,7 +196,7 @@ pub fn head(line: &str) -> Option<(Range<u64>, Inode)> {
     Some((range, Inode { ino: words.next()?.parse().ok()?, dev, padding: 0 }))
 }
 
-/// Out of `/proc/PID/status`; a process that has ended has none.
+/// Parses `/proc/PID/status`; a process that has ended has no memory lines.
 pub fn of_status(status: &str) -> Option<Resident> {
     let kib = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

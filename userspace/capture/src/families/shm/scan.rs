@@ -1,4 +1,4 @@
-//! What `/proc` tells of segments: those that were there before us.
+//! Finds segments through `/proc`: those that existed before the capture began.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,11 +15,11 @@ use crate::files::{link_status, status};
 use crate::machine;
 use crate::process_maps::lines;
 
-/// Device numbers, as the kernel has them.
+/// Device numbers in the kernel's format.
 pub struct Devices {
-    /// Of files that have no name: memfd_create, anonymous mappings.
+    /// Device of unlinked tmpfs files: memfd_create, anonymous shared mappings.
     internal: Option<u32>,
-    /// Of the folder of shared memory.
+    /// Device of the shared memory folder.
     folder: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ impl Devices {
         Self { internal, folder: status(FOLDER).ok().map(|found| inode(&found).dev) }
     }
 
-    /// The kind of a segment, and its name without what the kernel puts before it.
+    /// The kind of a segment, and its name without the kernel's prefix.
     pub fn kind<'a>(&self, dev: u32, is_tmpfs: bool, in_folder: bool, name: &'a [u8]) -> (SegmentKind, &'a [u8]) {
         if is_tmpfs && self.internal == Some(dev) {
             return match name.strip_prefix(b"memfd:") {
@@ -43,7 +43,7 @@ impl Devices {
     }
 }
 
-/// As stat(2) has it, to the kernel's `dev_t`.
+/// Converts stat(2)'s device number to the kernel's `dev_t`.
 pub fn kernel_device(dev: u64) -> u32 {
     rustix::fs::major(dev) << 20 | rustix::fs::minor(dev)
 }
@@ -60,13 +60,13 @@ fn facts(found: &Statx) -> Facts {
     Facts { inode: inode(found), size: found.stx_size, generation: 0, links: found.stx_nlink }
 }
 
-/// Whether the folder of shared memory still has a segment under this name.
+/// Whether the shared memory folder still has this segment under this name.
 pub fn is_in_folder(inode_of: Inode, name: &[u8]) -> bool {
     let path = Path::new(FOLDER).join(OsStr::from_bytes(name));
     link_status(&path).is_ok_and(|found| inode(&found) == inode_of)
 }
 
-/// How a process has a segment.
+/// How a process holds a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     Descriptor {
@@ -77,7 +77,7 @@ pub enum Way {
         range: Range<u64>,
         offset: u64,
     },
-    /// Nobody has it: a name in the folder.
+    /// No process holds it: only its name in the folder exists.
     Name,
 }
 
@@ -88,18 +88,18 @@ pub struct Found {
     pub way: Way,
 }
 
-/// What a look at a process has shown.
+/// The result of scanning a process.
 #[derive(Default)]
 pub struct Shown {
     pub found: Vec<Found>,
-    /// How many mappings of any kind were read.
+    /// Number of mappings of any kind that were read.
     pub lines: usize,
-    /// There may be more: it has too many mappings.
+    /// True if the process has too many mappings to read them all.
     pub is_truncated: bool,
 }
 
 impl Devices {
-    /// What a process has of segments: of those that `is_known`, and with `others` of all that it may share.
+    /// The segments that a process holds: those that `is_known`, or with `others` everything it may share.
     pub fn of_process(&self, pid: u32, others: bool, is_known: impl Fn(&Inode) -> bool) -> Shown {
         let pid = machine::living_thread(pid);
         let mut mappings = Vec::new();
@@ -130,7 +130,7 @@ impl Devices {
         Shown { found, lines, is_truncated }
     }
 
-    /// The files in the folder of shared memory.
+    /// The files in the shared memory folder.
     pub fn of_folder(&self) -> Vec<Found> {
         let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| Some((entry.file_name(), link_status(entry.path()).ok()?)));
@@ -147,13 +147,13 @@ impl Devices {
         self.internal == Some(dev) || self.folder == Some(dev)
     }
 
-    /// What lies behind a link in `/proc`.
+    /// Describes the target of a link in `/proc`.
     fn found(&self, link: &Path, way: Way) -> Option<Found> {
         let facts = facts(&status(link).ok()?);
         let target = fs::read_link(link).ok()?.into_os_string().into_vec();
         let target = target.strip_suffix(b" (deleted)").unwrap_or(&target);
         let name = target.rsplit(|byte| *byte == b'/').next().unwrap_or(target);
-        // Memory of System V is not followed.
+        // System V shared memory is not tracked.
         if name.starts_with(b"SYSV") && self.internal == Some(facts.inode.dev) {
             return None;
         }
@@ -162,7 +162,8 @@ impl Devices {
     }
 }
 
-/// The process that a process's descriptor stands for (Documentation/filesystems/proc.rst, pidfd files).
+/// The process that a pidfd refers to
+/// (<https://github.com/torvalds/linux/blob/v6.1/Documentation/filesystems/proc.rst>).
 pub fn behind_pidfd(pid: u32, pidfd: u64) -> Option<u32> {
     let about = fs::read_to_string(format!("/proc/{}/fdinfo/{pidfd}", machine::living_thread(pid))).ok()?;
     about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! Looks at processes through `/proc`: what they held before us.
+//! Scans processes through `/proc`, to learn what they held before the capture began.
 
 use std::time::Instant;
 
@@ -10,13 +10,13 @@ use super::{Shm, Snapshot};
 use crate::kernel::cost::thread_time;
 use crate::machine;
 
-/// BPF_NOEXIST (include/uapi/linux/bpf.h).
+/// `BPF_NOEXIST` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>).
 const NO_EXIST: u64 = 1;
 
 pub(super) const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
 
 impl Shm {
-    /// Takes in what there is already; `running` are the watched processes.
+    /// Takes in the segments that already exist; `running` are the watched processes.
     pub fn scan(&mut self, now: Nanos, everything: bool, running: impl Iterator<Item = u32>, events: &mut Vec<Event>) {
         for pid in running {
             self.scanned.insert(pid);
@@ -42,10 +42,10 @@ impl Shm {
         }
     }
 
-    /// What a process has: of known segments, and with `others` of all.
+    /// The segments that a process holds: the known ones, or with `others` all.
     fn examine(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
-        // First the kernel side has to know that it may hold something. From then on nothing is missed but what goes away
-        // between the mappings that it looks out for: all, if there are any.
+        // First tell the kernel side that this process may hold something. From then on only unmaps outside
+        // the address range it watches are missed; the range is set to everything once a mapping is found.
         let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
         let mut found = self.shown_by(pid, others).found;
         if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
@@ -59,13 +59,13 @@ impl Shm {
             let _ = self.maps.holders.remove(&pid);
         }
         for found in &found {
-            // What the kernel side knows already, it knows better.
+            // Do not overwrite: the kernel side's own entries are more precise.
             let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
         }
         found
     }
 
-    /// What `/proc` shows of a process, on the allowance for its map.
+    /// Scans a process through `/proc`, charged to the process's allowance for map reads.
     pub(super) fn shown_by(&mut self, pid: u32, others: bool) -> Shown {
         let before = thread_time();
         let shown = self.devices.of_process(pid, others, |inode| self.ids.contains_key(inode));
@@ -74,14 +74,14 @@ impl Shm {
         shown
     }
 
-    /// Whether the allowance for reading a process's map is used up.
+    /// Whether the process's allowance for map reads is used up.
     pub(super) fn is_spent(&self, pid: u32) -> bool {
         let now = Instant::now();
         self.map_reads.next(pid, now) > now
     }
 
-    /// Looks at a process that runs. Records of what it did before are still under way: what is found is taken in by the
-    /// next tick, if none have come by then.
+    /// Scans a running process. Records of its earlier actions may still be in the ring buffer, so the next
+    /// tick takes the result in only if no record has arrived by then.
     pub(super) fn take_snapshot(&mut self, pid: u32, tries: u32, now: Nanos, events: &mut Vec<Event>) {
         let version = self.version(pid);
         let found = self.examine(pid, true, now, events);
@@ -90,8 +90,8 @@ impl Shm {
         }
     }
 
-    /// A process made an anonymous shared mapping at `start`, and the kernel side could not look at the file behind it (before
-    /// Linux 5.17). `/proc` shows the file as long as the mapping exists.
+    /// Handles an anonymous shared mapping whose file the kernel side could not inspect (before Linux 5.17).
+    /// `/proc` shows the file while the mapping exists.
     pub(super) fn made(&mut self, pid: u32, start: u64, at: Nanos, events: &mut Vec<Event>) {
         let found = if self.is_spent(pid) { Vec::new() } else { self.shown_by(pid, true).found };
         let mapping = found.into_iter().find_map(|found| match found.way {

@@ -13,7 +13,7 @@ use crate::session::error::StartError;
 
 struct Transfers {
     ucx: Ucx,
-    /// Where transfers were asked for.
+    /// Submissions whose stacks are being named.
     waiting: Waiting<(TransferId, Nanos)>,
 }
 

@@ -1,4 +1,4 @@
-//! A transfer as the kernel side has it, and as the model does.
+//! Converts transfers from the kernel side's format to the model's.
 
 use pyobs_abi::ucx::{Transfer, flags, operation};
 use pyobs_model::{Library, Nanos, Operation, ProcessRef, Protocol, Tid, TransferId};
@@ -38,7 +38,7 @@ pub(super) fn transfer(
     })
 }
 
-/// Recordings keep numbers with a sign.
+/// Recordings store signed numbers, so the top bit is dropped.
 pub fn number(id: u64) -> TransferId {
     TransferId(id & (u64::MAX >> 1))
 }

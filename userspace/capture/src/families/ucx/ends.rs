@@ -1,6 +1,7 @@
-//! What becomes of transfers: probes that are not there all the time. Where there are too many transfers to be followed to
-//! their ends, there are none; and a probe on a return instruction costs ten times as much as one on a beginning, for the
-//! kernel steps over a copy of it: where a call's end is told of by UCXX, it has none.
+//! The probes that follow transfers to their ends, which are not always attached. They are removed when there
+//! are too many transfers to follow. A probe on a return instruction costs ten times as much as one on an
+//! entry, because the kernel single-steps a copy of the instruction. So where UCXX reports the end of a call,
+//! that call's returns have no probe.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +15,7 @@ use crate::families::extension::attach_to;
 use crate::files::FileId;
 use crate::kernel::uprobes::{Uprobes, close_later};
 
-/// Where a probe belongs in a file.
+/// Where to attach a probe in a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) program: Program,
@@ -22,11 +23,11 @@ pub(super) struct At {
     pub(super) cookie: u64,
 }
 
-/// Probes that come and go together.
+/// Probes that are attached and removed together.
 #[derive(Default)]
 struct Group {
     places: Vec<At>,
-    /// As many as places, or none.
+    /// One per place, or none.
     probes: Vec<OwnedFd>,
 }
 
@@ -35,7 +36,7 @@ impl Group {
         Self { places, probes: Vec::new() }
     }
 
-    /// Puts those there that are missing. Where that cannot be, they are given up.
+    /// Attaches the missing probes. If one cannot be attached, the whole group is given up.
     fn attach(&mut self, file: &File, uprobes: Uprobes, programs: &Programs) -> Result<(), String> {
         let put = |at: &At| attach_to(file, uprobes, at.program.of(programs), at.offset, at.cookie);
         let new: Result<Vec<_>, _> = self.places[self.probes.len()..].iter().map(put).collect();
@@ -52,9 +53,9 @@ impl Group {
 
 struct Followed {
     file: File,
-    /// Ends of calls, of which a UCXX may tell.
+    /// Ends of calls, which a UCXX may report instead.
     calls: Group,
-    /// What else ends transfers.
+    /// Other ends of transfers.
     rest: Group,
 }
 
@@ -62,9 +63,9 @@ pub(super) struct Ends {
     programs: Arc<Programs>,
     uprobes: Uprobes,
     files: HashMap<FileId, Followed>,
-    /// UCXX's that tell of ends.
+    /// UCXX files that report ends.
     publishing: HashSet<FileId>,
-    /// Libraries that a process has without such a UCXX.
+    /// Libraries that some process uses without such a UCXX.
     alone: HashSet<FileId>,
     is_on: bool,
 }
@@ -75,7 +76,7 @@ impl Ends {
         Self { programs, uprobes, files: HashMap::new(), publishing, alone, is_on: true }
     }
 
-    /// Takes note of where a library has ends of calls, and puts probes where it has others.
+    /// Records where a library has ends of calls, and attaches probes to its other ends.
     pub(super) fn place(&mut self, id: FileId, file: File, calls: Vec<At>, rest: Vec<At>) -> Result<(), String> {
         let mut followed = Followed { file, calls: Group::new(calls), rest: Group::new(rest) };
         if self.is_on {
@@ -85,7 +86,7 @@ impl Ends {
         Ok(())
     }
 
-    /// A function that completes transfers was seen, in a file that `open` opens.
+    /// Handles the first sight of a completion callback, in a file that `open` opens.
     pub(super) fn called_back(&mut self, id: FileId, at: At, open: impl FnOnce() -> Option<File>) {
         let followed = match self.files.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
@@ -96,7 +97,7 @@ impl Ends {
         };
         followed.rest.places.push(at);
         if self.is_on {
-            // Without it a transfer's end is seen when its request is given back.
+            // Without this probe a transfer's end is seen when its request is freed.
             let _ = followed.rest.attach(&followed.file, self.uprobes, &self.programs);
         }
     }
@@ -105,8 +106,8 @@ impl Ends {
         self.publishing.insert(id);
     }
 
-    /// Who has which libraries: those get probes on ends of calls that a process has without such a UCXX, and the others lose
-    /// them. Returns why where that cannot be, once.
+    /// Updates which process has which libraries. Libraries used without such a UCXX get probes on ends of
+    /// calls, and the others lose them. Returns why that failed, once.
     pub(super) fn hold(&mut self, mapped: &[(Of, u32, FileId)]) -> Option<String> {
         let publishers = mapped.iter().filter(|(_, _, file)| self.publishing.contains(file)).map(|(_, pid, _)| *pid);
         let publishers: HashSet<u32> = publishers.collect();
@@ -133,20 +134,20 @@ impl Ends {
         failure
     }
 
-    /// Puts the probes there again. Returns why where that cannot be.
+    /// Attaches the probes again. Returns why that failed.
     pub(super) fn resume(&mut self) -> Option<String> {
         self.is_on = true;
         self.attach()
     }
 
-    /// Takes the probes away for the time being.
+    /// Removes the probes for now.
     pub(super) fn suspend(&mut self) {
         self.is_on = false;
         let groups = self.files.values_mut().flat_map(|followed| [&mut followed.calls, &mut followed.rest]);
         close_later(groups.flat_map(|group| std::mem::take(&mut group.probes)).collect());
     }
 
-    /// For good.
+    /// Removes the probes for good.
     pub(super) fn close(&mut self) {
         self.suspend();
         self.files.clear();

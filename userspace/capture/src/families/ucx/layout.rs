@@ -1,4 +1,5 @@
-//! Whether a libucp has its caller's parameters where the kernel side reads them: where its own code reads them.
+//! Checks whether a libucp reads its caller's parameters at the offsets that the kernel side uses, by
+//! decoding its code.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -8,23 +9,23 @@ use iced_x86::{
 
 use crate::elf::Elf;
 
-/// The interface that is known, `ucp/api/ucp.h` of UCX 1.
+/// The supported major version of `ucp/api/ucp.h`.
 const MAJOR: u32 = 1;
-/// It reads all that matters, through its fifth argument.
+/// This function reads all relevant parameters through its fifth argument.
 const READER: &str = "ucp_tag_send_nbx";
 const PARAMETERS: Register = Register::R8;
-/// Where `ucp_request_param_t` has its mask, its flags and its kind of memory, of 4 bytes, and the others, of 8.
+/// Offsets in `ucp_request_param_t`: the 4-byte fields (mask, flags, kind of memory), then the 8-byte fields.
 const SHORT: [u64; 3] = [MASK, 4, 48];
 const LONG: [u64; 7] = [8, 16, DATATYPE, 32, 40, 56, 64];
 const MASK: u64 = 0;
 const DATATYPE: u64 = 24;
-/// The kind of a `ucp_datatype_t`: a field of which these bits are asked for is one.
+/// Mask for the kind in a `ucp_datatype_t`: a field tested against these bits is one.
 const KIND: u64 = 7;
-/// Instructions that are looked at, over all ways through the function.
+/// Instructions decoded over all paths through the function; code beyond is not checked.
 const STEPS_MAX: usize = 20_000;
 const CODE_MAX: u64 = 16 << 10;
 
-/// An error says why nothing can be read of a program that uses the library.
+/// An error says why this library's parameters cannot be read.
 pub(super) fn check(elf: &Elf<'_>) -> Result<(), String> {
     if let Some((major, minor)) = version(elf).filter(|(major, _)| *major != MAJOR) {
         return Err(format!("it is UCX {major}.{minor}, and only the interface of UCX {MAJOR} is known"));
@@ -42,7 +43,7 @@ fn check_reads(reads: &Reads) -> Result<(), String> {
     }
     let is_known = |(at, bytes): &&(u64, usize)| match bytes {
         4 => SHORT.contains(at) || *at == DATATYPE,
-        // Mask and flags may be read at once.
+        // Mask and flags may be read together.
         8 => LONG.contains(at) || *at == MASK,
         _ => true,
     };
@@ -59,7 +60,7 @@ fn check_reads(reads: &Reads) -> Result<(), String> {
     Ok(())
 }
 
-/// As `ucp_get_version` writes it to where its first arguments point.
+/// Reads the constants that `ucp_get_version` stores through its first arguments.
 fn version(elf: &Elf<'_>) -> Option<(u32, u32)> {
     let symbol = elf.exported("ucp_get_version").filter(|symbol| elf.is_code(symbol.address))?;
     let code = elf.bytes(symbol.address, symbol.size.min(64))?;
@@ -74,19 +75,19 @@ fn version(elf: &Elf<'_>) -> Option<(u32, u32)> {
 /// What a function reads through its fifth argument.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Reads {
-    /// Where, and how many bytes.
+    /// Offsets, and the number of bytes.
     all: HashSet<(u64, usize)>,
-    /// Where it asks for the kind of a datatype.
+    /// Offsets of fields tested for their datatype kind.
     datatypes: BTreeSet<u64>,
 }
 
-/// Goes all ways, and knows which registers have the argument there.
+/// Follows all paths and tracks which registers contain the argument.
 fn reads(code: &[u8], start: u64) -> Reads {
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let (mut factory, mut found, mut seen) = (InstructionInfoFactory::new(), Reads::default(), HashSet::new());
     let mut ways = vec![(start, bit(PARAMETERS))];
     while let Some((mut ip, mut holders)) = ways.pop() {
-        // Registers with words that were read on this way, and where these lie.
+        // Registers loaded from the parameters on this path, with the offsets.
         let mut loaded: HashMap<Register, u64> = HashMap::new();
         while holders != 0 && seen.len() < STEPS_MAX && seen.insert((ip, holders)) {
             let offset = ip.wrapping_sub(start);
@@ -131,7 +132,7 @@ fn reads(code: &[u8], start: u64) -> Reads {
                 FlowControl::ConditionalBranch => ways.push((instruction.near_branch_target(), holders)),
                 FlowControl::UnconditionalBranch => ip = instruction.near_branch_target(),
                 FlowControl::Call | FlowControl::IndirectCall => {
-                    // What the called function may change (System V ABI, 3.2.1).
+                    // A called function may change these registers (System V ABI, 3.2.1).
                     holders &= KEPT.iter().fold(0, |all, it| all | bit(*it));
                     loaded.clear();
                 }
@@ -157,7 +158,7 @@ fn is_move(instruction: &Instruction) -> bool {
         && instruction.op1_register().is_gpr64()
 }
 
-/// Of a general register, whichever part of it is meant.
+/// The bit of a general register, whichever part of it is used.
 fn bit(register: Register) -> u32 {
     let full = register.full_register();
     if full.is_gpr64() { 1 << full.number() } else { 0 }
@@ -195,7 +196,7 @@ mod tests {
             check_reads(&reads).err().unwrap_or_default()
         };
         assert!(of(&[(0, 4), (32, 8)], &[32]).contains("has the datatype at 32"));
-        // The kind of memory is where a word was.
+        // Here the kind of memory is at an offset that belongs to an 8-byte field.
         assert!(of(&[(0, 4), (24, 8), (56, 4)], &[]).contains("reads 4 bytes at 56"));
         assert!(of(&[(24, 8)], &[24]).contains("does not read op_attr_mask"));
         assert!(of(&[(0, 4)], &[]).contains("does not read datatype"));
@@ -206,7 +207,7 @@ mod tests {
     fn nothing_is_read_by_what_is_no_code() {
         assert_eq!(reads(&[], 0), Reads::default());
         assert_eq!(reads(&[0x06; 8], 0), Reads::default());
-        // jmp to itself
+        // A jump to itself.
         assert_eq!(reads(&[0xeb, 0xfe], 0), Reads::default());
     }
 }

@@ -9,7 +9,7 @@ use crate::family::MapSize;
 use crate::kernel::object::{Object, ObjectError};
 use crate::kernel::program::ProgramSpec;
 
-/// What takes room for transfers.
+/// The maps whose size depends on the number of transfers.
 pub const MAPS: [MapSize; 7] = [
     MapSize::new("UCX_CALLS"),
     MapSize::new("UCX_OPEN"),
@@ -36,7 +36,7 @@ pub const PROGRAMS: [ProgramSpec; 9] = [
     program("ucx_progress"),
 ];
 
-/// Loads the programs, and takes their maps; to be called once.
+/// Loads the programs and takes their maps. Call once.
 pub fn load(object: &mut Object) -> Result<(Programs, Maps), ObjectError> {
     let [submit, exit, complete, free, message, handler, rendezvous, ucxx, progress] = PROGRAMS;
     let programs = Programs {
@@ -60,12 +60,12 @@ pub fn load(object: &mut Object) -> Result<(Programs, Maps), ObjectError> {
     Ok((programs, maps))
 }
 
-/// How long the programs have run, and how often.
+/// Total run time of the programs, and the number of runs.
 pub fn run_time(object: &Object) -> (Duration, u64) {
     object.run_time_of(&PROGRAMS.map(|program| program.name))
 }
 
-/// How often those have run that are on return instructions, or on whatever a program's own functions begin with.
+/// Number of runs on return instructions and at callbacks, whose first instruction may be anything.
 pub fn stepped(object: &Object) -> u64 {
     let [_, exit, complete, ..] = PROGRAMS;
     object.run_time_of(&[exit.name, complete.name]).1

@@ -1,5 +1,5 @@
-//! How often progress is made, counted for some milliseconds now and then: `ucp_worker_progress` is called millions of times a
-//! second by a program that polls, and with a probe on it takes forty times as long.
+//! Counts calls of `ucp_worker_progress` for a few milliseconds at a time. A program that polls calls it
+//! millions of times a second, and a probe makes each call forty times as slow.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -16,21 +16,22 @@ use pyobs_model::Nanos;
 use crate::files::FileId;
 use crate::kernel::uprobes::{Scope, Uprobes};
 
-/// How long calls are counted at most, with what it takes to put the probe there.
+/// The longest window, including the time to attach the probe.
 const WINDOW: Duration = Duration::from_millis(30);
-/// From one time to the next, which is the turn of another process; and how long the first lets the library work.
+/// The pause between windows, after which another process has its turn; and the delay before the first, so
+/// that the library can start up.
 const PAUSE: Duration = Duration::from_secs(5);
 const FIRST: Duration = Duration::from_secs(1);
 const FILES_MAX: usize = 64;
 const PROCESSES_MAX: usize = 4096;
 
-/// Where a library has the function.
+/// The function's place in a library.
 struct Place {
     file: File,
     offset: u64,
 }
 
-/// A probe that is there for a moment, and in which process. Its thread tells for how long calls were counted.
+/// A window for one process. Its thread returns for how long calls were counted.
 struct Window {
     pid: u32,
     thread: JoinHandle<Option<Duration>>,
@@ -40,11 +41,11 @@ pub(super) struct Progress {
     program: Arc<OwnedFd>,
     uprobes: Uprobes,
     places: HashMap<FileId, Arc<Place>>,
-    /// The file of processes that have one, and for how long their calls were counted.
+    /// By pid: the library's file, and for how long calls were counted.
     processes: HashMap<u32, (FileId, Nanos)>,
     window: Option<Window>,
     next: Instant,
-    /// The process whose turn it was last.
+    /// The process of the last window.
     last: u32,
 }
 
@@ -75,17 +76,17 @@ impl Progress {
         self.processes.remove(&pid);
     }
 
-    /// For how long a process's calls were counted so far.
+    /// For how long a process's calls have been counted so far.
     pub(super) fn probed(&self, pid: u32) -> Nanos {
         self.processes.get(&pid).map_or(Nanos(0), |(_, probed)| *probed)
     }
 
-    /// Whether calls may be being counted.
+    /// Whether a window may be open.
     pub(super) fn is_open(&self) -> bool {
         self.window.is_some()
     }
 
-    /// To be called now and then, with the time by the kernel's clock.
+    /// Call regularly, with the time on the kernel's clock.
     pub(super) fn tick(&mut self, now: u64, control: &mut Array<MapData, u64>) {
         if let Some(window) = self.window.take_if(|window| window.thread.is_finished()) {
             self.next = Instant::now() + PAUSE;
@@ -107,7 +108,7 @@ impl Progress {
         let (pid, uprobes, program) = (*pid, self.uprobes, Arc::clone(&self.program));
         let end = Instant::now() + WINDOW;
         let count = move || {
-            // Resolved by the kernel in our own process.
+            // Safe from races with other processes: the kernel resolves this path in our own process.
             let path = CString::new(format!("/proc/self/fd/{}", place.file.as_raw_fd())).unwrap_or_default();
             let probe = uprobes.attach(program.as_fd(), &path, place.offset, Scope::Process(pid), 0).ok()?;
             let counted = end.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! How closely transfers are followed: to their ends, or, where there are too many for that, only counted.
+//! How closely transfers are followed: to their ends or, if there are too many, only counted.
 
 use std::time::Duration;
 
@@ -10,38 +10,39 @@ use pyobs_model::{Event, Family, Library, Nanos, Transfers};
 use super::convert::operation_of;
 use super::{REPORTED_PER_SECOND, SLOW, Ucx};
 
-/// The name of the measure in `shed`.
+/// The measure's name in `shed`.
 const COUNTED_ONLY: &str = "counted only";
-/// From so many a second on they are counted when they are submitted.
+/// From this many a second on, transfers are only counted, when they are submitted.
 const FAST: f64 = 10_000.0;
-/// What it takes to follow one to its end, about: of UCX and of UCXX.
+/// Approximate cost of following one transfer to its end, in seconds: of UCX and of UCXX.
 const COST_S: f64 = 25e-6;
 const COST_UCXX_S: f64 = 14e-6;
-/// From so many of UCXX's a second on, when they last: each takes some seven traps, of threads that wake each other.
+/// From this many UCXX transfers a second on they are only counted, if the rate lasts. Each costs about seven
+/// traps, in threads that wake each other.
 const FAST_UCXX: f64 = 1_000.0;
 const LASTING: Duration = Duration::from_secs(2);
-/// They are followed again where there are fewer than this share of that.
+/// Transfers are followed again below this share of the limits.
 const SLOWER: f64 = 0.5;
-/// They are only counted for so long, then followed again for a moment, so that it is known how long they take: the longer, the
-/// more there are, so that such moments cost this share of the time.
+/// How long transfers are only counted before they are followed for a moment, to learn how long they take.
+/// The period grows with their rate, so that such moments use this share of the time.
 const PERIOD: Duration = Duration::from_secs(10);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 const MOMENTS_SHARE: f64 = 0.005;
-/// How long a moment is, with what it takes to put the probes there and to take them away.
+/// Length of a moment, including attaching and removing the probes.
 const MOMENT_S: f64 = 1.2;
-/// One in so many is told of singly then, at the most.
+/// At most one transfer in this many is reported one by one during a moment.
 const MOMENT: u32 = 40;
 
-/// Transfers a second.
+/// Transfers per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rate {
     pub(super) all: f64,
-    /// Of these, UCXX's.
+    /// UCXX's part of these.
     pub(super) ucxx: f64,
 }
 
 impl Rate {
-    /// How long they are only counted between two moments.
+    /// How long transfers are only counted between two moments.
     fn period(self) -> Duration {
         let cost = (self.all - self.ucxx).max(0.0) * COST_S + self.ucxx * COST_UCXX_S;
         Duration::from_secs_f64((cost * MOMENT_S / MOMENTS_SHARE).min(PERIOD_MAX.as_secs_f64())).max(PERIOD)
@@ -50,29 +51,29 @@ impl Rate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// For so long there were many of UCXX's.
+    /// With the time since when there have been too many of UCXX's.
     Followed(Duration),
-    /// New ones are counted; what was under way comes to its end.
+    /// New ones are counted; unfinished ones are followed to their end.
     Leaving,
-    /// For so long.
+    /// With the time since when they are only counted.
     Counted(Duration),
 }
 
-/// What is to be done.
+/// What to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Count those that are submitted from now on.
+    /// Count transfers submitted from now on.
     Count,
-    /// Take the probes away that follow transfers to their ends.
+    /// Remove the probes that follow transfers to their ends.
     Leave,
-    /// Put them there again, then follow those that are submitted.
+    /// Attach them again, then follow new transfers.
     Follow,
 }
 
 #[derive(Debug)]
 pub(super) struct RateController {
     state: State,
-    /// They are only counted for the budget.
+    /// Transfers are only counted because of the budget.
     is_held: bool,
 }
 
@@ -87,17 +88,17 @@ impl RateController {
         matches!(self.state, State::Followed(_))
     }
 
-    /// Whether transfers are only counted, because of their number and not of the budget.
+    /// Whether transfers are only counted because of their number, not because of the budget.
     fn is_counted(&self) -> bool {
         matches!(self.state, State::Counted(_)) && !self.is_held
     }
 
-    /// They cannot be counted only.
+    /// Keeps following, because these transfers cannot only be counted.
     fn stay(&mut self) {
         self.state = State::Followed(Duration::ZERO);
     }
 
-    /// Takes how many were counted a second over the time since the last call, and whether it can be left at that.
+    /// Takes the rate since the last call, and whether only counting is possible.
     fn next(&mut self, rate: Rate, elapsed: Duration, may_count: bool) -> Option<Turn> {
         let is_fast = |share: f64| [rate.all >= FAST * share, rate.ucxx >= FAST_UCXX * share];
         let (state, turn) = match self.state {
@@ -128,7 +129,7 @@ impl RateController {
 }
 
 impl Ucx {
-    /// Follows transfers to their ends, or counts them only. Whether that is new.
+    /// Follows transfers to their ends, or only counts them. Returns whether that changed.
     pub(super) fn turn(
         &mut self,
         rate: Rate,
@@ -146,7 +147,7 @@ impl Ucx {
             Some(Turn::Leave) => {
                 self.ends.suspend();
                 self.report_left(now, events);
-                // Otherwise it is asked of each whether it was followed.
+                // If this fails, each transfer is still checked for whether it was followed.
                 let _ = control.set(control::COUNTED, counted::ALL, 0);
                 self.report_every(((rate.all / REPORTED_PER_SECOND).ceil() as u32).clamp(1, MOMENT), control);
                 if self.rate_controller.is_counted() && !std::mem::replace(&mut self.has_counted, true) {
@@ -158,7 +159,7 @@ impl Ucx {
                 }
             }
             Some(Turn::Follow) => {
-                // Without them they end unseen, as before.
+                // If this fails, transfers end unseen, as before.
                 let _ = self.ends.resume();
                 let _ = control.set(control::COUNTED, counted::UNREGISTERED, 0);
                 self.stray_until = now.0.saturating_add(self.start.0).saturating_add(SLOW);
@@ -169,7 +170,7 @@ impl Ucx {
         turn.is_some()
     }
 
-    /// Tells when a measure begins and ends that was not taken for the budget.
+    /// Emits the beginning and the end of counting that is not due to the budget.
     fn report_measure(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let is_counted = self.rate_controller.is_counted();
         if std::mem::replace(&mut self.is_counted, is_counted) != is_counted {
@@ -177,14 +178,15 @@ impl Ucx {
         }
     }
 
-    /// A transfer of several buffers goes on from call to call: it cannot be counted by one of them.
+    /// A transfer of several buffers spans several calls, so it cannot be counted by one of them.
     fn may_count(&self) -> bool {
         let has_several =
             |kind: &Kind| matches!(kind.operation & !OF_UCXX, operation::MULTI_SEND | operation::MULTI_RECV);
         !self.totals.keys().any(has_several) && !self.probes.is_closed()
     }
 
-    /// Keeps a share of what it does, for the budget: follows transfers, counts them only, or takes the probes away for good.
+    /// Keeps a share of the work, for the budget: follows transfers, only counts them, or removes the probes
+    /// for good.
     pub fn keep(&mut self, share: f64, now: Nanos, events: &mut Vec<Event>) {
         self.rate_controller.is_held = share < 1.0;
         self.report_measure(now, events);
@@ -194,7 +196,7 @@ impl Ucx {
         }
     }
 
-    /// What is under way ends unseen. What is registered and not submitted yet is counted then.
+    /// Unfinished transfers end unseen. Registered ones are counted when they are submitted.
     fn report_left(&mut self, at: Nanos, events: &mut Vec<Event>) {
         let asked: Vec<(Key, Transfer)> = self.maps.requests.iter().flatten().collect();
         let asked = asked.into_iter().filter(|(key, it)| self.maps.requests.remove(key).is_ok() && it.completed == 0);
@@ -268,13 +270,13 @@ mod tests {
     fn many_of_ucxx_are_counted_when_they_last() {
         let mut rate_controller = RateController::default();
         let mut next = |rate| rate_controller.next(Rate { all: rate, ucxx: rate }, TICK, true);
-        // Not two seconds.
+        // Less than two seconds.
         assert!([2e3; 8].map(&mut next).iter().all(Option::is_none));
         assert_eq!(next(900.0), None);
         let turned = [2e3; 60].map(&mut next);
         assert_eq!(turned.iter().position(Option::is_some), Some(8));
         assert_eq!([turned[8], turned[9]], [Some(Turn::Count), Some(Turn::Leave)]);
-        // For a moment, when it is known that they last.
+        // Followed only for a moment once the rate has proved to last.
         let again = turned.iter().position(|turn| *turn == Some(Turn::Follow)).unwrap();
         assert_eq!((turned[again + 1], turned[again + 2]), (Some(Turn::Count), Some(Turn::Leave)));
         assert_eq!(next(400.0), Some(Turn::Follow));

@@ -1,4 +1,4 @@
-//! Where the probes of the family `ucx` belong.
+//! Where the probes of the family `ucx` are attached.
 
 use std::os::fd::OwnedFd;
 
@@ -9,18 +9,18 @@ use super::Programs;
 use crate::elf::{Elf, Symbol};
 use crate::families::extension::{is_carried_out, returns};
 
-/// What a library is, as far as it matters here; what depends on another comes behind it.
+/// The kind of library. The order matters: a library comes before those it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Of {
-    /// UCXX's own library and that for Python's futures.
+    /// UCXX's own library, and the one for Python's futures.
     Ucxx,
     Ucp,
 }
 
 impl Of {
-    /// By a mapping's name. Wheels give libraries names of their own behind these.
+    /// Recognizes a library by its mapping's name. Wheels append a hash to these names.
     pub(super) fn named(name: &str) -> Option<Self> {
-        // The module of Cython's calls the library and has none of its functions.
+        // The Cython module calls the library but contains none of its functions.
         if name.starts_with("libucp") {
             Some(Self::Ucp)
         } else if name.starts_with("libucxx") && !name.contains(".abi3.") && !name.contains(".cpython-") {
@@ -65,11 +65,11 @@ pub(super) struct Site {
     pub(super) cookie: u64,
 }
 
-/// The longest that a processor takes.
+/// Length of the longest x86 instruction.
 const INSTRUCTION_MAX: u64 = 15;
 
 impl Site {
-    /// Whether each transfer comes by, not only some kinds.
+    /// Whether every transfer passes here, not only some kinds.
     fn is_frequent(self) -> bool {
         let is_of_several = matches!(self.cookie, site::MULTI_SEND | site::MULTI_RECV | site::MULTI_END);
         match self.program {
@@ -80,7 +80,8 @@ impl Site {
     }
 }
 
-/// Which argument is the buffer, which the count, the tag and the parameters (ucp/api/ucp.h).
+/// The numbers of the arguments for the buffer, the count, the tag and the parameters
+/// (<https://github.com/openucx/ucx/blob/v1.17.0/src/ucp/api/ucp.h>).
 const SUBMISSIONS: [(&str, Submission); 10] = [
     ("ucp_tag_send_nbx", Submission::new(operation::TAG_SEND, 1, 2, 3, 4)),
     ("ucp_tag_send_sync_nbx", Submission::new(operation::TAG_SEND, 1, 2, 3, 4)),
@@ -93,10 +94,11 @@ const SUBMISSIONS: [(&str, Submission); 10] = [
     ("ucp_put_nbx", Submission::new(operation::PUT, 1, 2, NOWHERE, 5)),
     ("ucp_get_nbx", Submission::new(operation::GET, 1, 2, NOWHERE, 5)),
 ];
-/// What gives requests back; the second is its former name.
+/// Free requests; the second is the older name.
 const FREES: [&str; 2] = ["ucp_request_free", "ucp_request_release"];
-/// What tells receivers of messages to come (ucp/tag/tag_rndv.c, ucp/am/rndv.c, ucp/rndv/rndv.c), and what begins to receive
-/// one that it was told of (ucp/rndv/proto_rndv.c). They are in the symbol table of a file that is not stripped.
+/// Functions that announce messages to receivers (ucp/tag/tag_rndv.c, ucp/am/rndv.c, ucp/rndv/rndv.c), and
+/// that begin to receive an announced one (ucp/rndv/proto_rndv.c). Only the symbol table of an unstripped
+/// file has them.
 const ANNOUNCES: [&str; 4] = [
     "ucp_tag_rndv_rts_progress",
     "ucp_am_rndv_proto_progress",
@@ -104,12 +106,12 @@ const ANNOUNCES: [&str; 4] = [
     "ucp_proto_progress_am_rndv_rts",
 ];
 const RECEIVES: &str = "ucp_proto_rndv_receive_start";
-/// It reads the status of a request, which is the first word of the library's own part of it.
+/// Reads the status of a request, which is the first word of the library's private part.
 const STATUS: &str = "ucp_request_check_status";
 const CODE_MAX: u64 = 1 << 10;
 const HANDLER: &str = "ucp_worker_set_am_recv_handler";
 
-/// Calls whose ends UCXX tells of, where it `PUBLISHES`. It makes the others out of callbacks, too.
+/// Calls whose ends UCXX reports if it `PUBLISHES`. It can turn its other calls into callbacks too.
 const PUBLISHED: [&str; 8] = [
     "ucp_tag_send_nbx",
     "ucp_tag_send_sync_nbx",
@@ -123,8 +125,8 @@ const PUBLISHED: [&str; 8] = [
 const REGISTERS: &str = "ucxx::Worker::registerDelayedSubmission";
 const PUBLISHES: &str = "ucxx::Request::publishRequest";
 
-/// Functions of UCXX (cpp/include/ucxx, cpp/python/include/ucxx), what they are, and whether their ends matter. What is seen to
-/// begin is then seen to end: registrations come behind what follows them.
+/// Functions of UCXX (cpp/include/ucxx, cpp/python/include/ucxx), their roles, and whether their ends matter.
+/// Later steps come first, so that every transfer seen to begin is seen to end too.
 const UCXX: [(&str, u64, bool); 11] = [
     ("ucxx::Request::setStatus", site::STATUS, false),
     ("ucxx::python::Future::set", site::WAKE, false),
@@ -141,17 +143,17 @@ const UCXX: [(&str, u64, bool); 11] = [
 /// UCXX's handler of active messages.
 const MESSAGE: &str = "ucxx::RequestAm::recvCallback";
 
-/// Where a library's probes belong.
+/// Where to attach a library's probes.
 #[derive(Default)]
 pub(super) struct Sites {
     pub(super) always: Vec<Site>,
-    /// What tells of ends: not there where transfers are only counted.
+    /// Probes that follow transfers to their ends, removed while transfers are only counted.
     pub(super) follow: Vec<Site>,
-    /// Ends of calls of which a UCXX that publishes tells by itself: not there either.
+    /// Ends of calls that a publishing UCXX reports itself; removed while transfers are only counted too.
     pub(super) ends: Vec<Site>,
-    /// It is a UCXX that does.
+    /// This library is a UCXX that publishes.
     pub(super) publishes: bool,
-    /// Whether the kernel carries out itself where the probes are that each transfer comes by, but for ends.
+    /// Whether the kernel emulates the instructions at the probes that every transfer passes, except at ends.
     pub(super) is_cheap: bool,
 }
 
@@ -160,7 +162,7 @@ pub(super) fn of(of: Of, elf: &Elf<'_>) -> Sites {
         Of::Ucp => of_ucp(elf),
         Of::Ucxx => of_ucxx(elf),
     };
-    // Where a library's code ends, there are not as many bytes.
+    // There are fewer bytes at the end of the library's code.
     let bytes = |site: &Site| (1..=INSTRUCTION_MAX).rev().find_map(|length| elf.bytes(site.address, length));
     let code = |site: &Site| bytes(site).unwrap_or_default();
     sites.is_cheap = sites
@@ -185,7 +187,7 @@ fn of_ucp(elf: &Elf<'_>) -> Sites {
     for (name, submission) in SUBMISSIONS {
         let Some(symbol) = elf.exported(name) else { continue };
         let ends = returns(elf, symbol.address, symbol.size);
-        // Without an end its beginning says nothing.
+        // Without its ends a beginning says nothing.
         if ends.is_empty() {
             continue;
         }
@@ -204,7 +206,7 @@ fn of_ucp(elf: &Elf<'_>) -> Sites {
     Sites { always: begins, follow, ends: published, ..Sites::default() }
 }
 
-/// `before` is how long the library's own part of a request is.
+/// `before` is the size of the library's private part of a request.
 fn rendezvous(elf: &Elf<'_>, before: u64) -> Vec<Site> {
     let site = |(name, symbol): (&[u8], Symbol)| {
         let cookie = match name {
@@ -217,8 +219,8 @@ fn rendezvous(elf: &Elf<'_>, before: u64) -> Vec<Site> {
     elf.symbols().filter_map(site).collect()
 }
 
-/// How long the library's own part of a request is, which lies before the address that the program knows: as far back as
-/// the function reads from its argument. 0 where it does not.
+/// Size of the library's private part of a request, which precedes the address that the program knows: as far
+/// back as the function reads from its argument. 0 if it does not.
 fn own_part(code: &[u8]) -> u64 {
     const LENGTH_MAX: u64 = 4096;
     let instructions = Decoder::new(64, code, DecoderOptions::NONE).into_iter();
@@ -244,7 +246,7 @@ fn of_ucxx(elf: &Elf<'_>) -> Sites {
             always.extend(returns(elf, address, symbol.size).into_iter().map(end));
             always.push(Site { program: Program::Ucxx, address, cookie: *cookie });
         } else if *own == MESSAGE {
-            // A message that comes as a whole is not submitted by whoever receives it.
+            // The receiver of a message that arrives in one piece has not submitted it.
             always.push(Site { program: Program::Message, address, cookie: 1 });
         } else {
             let registers = publishes && *cookie == site::REGISTER;
@@ -258,8 +260,8 @@ fn of_ucxx(elf: &Elf<'_>) -> Sites {
     Sites { always, follow, publishes, ..Sites::default() }
 }
 
-/// How the names of such functions begin in a library: all of the qualified name, whatever the arguments are
-/// (the Itanium C++ ABI, 5.1.2).
+/// The beginning of the mangled names of these functions: the full qualified name, with any arguments
+/// (Itanium C++ ABI, 5.1.2).
 fn mangled(qualified: &str) -> String {
     let parts = qualified.split("::").map(|part| format!("{}{part}", part.len()));
     format!("_ZN{}E", parts.collect::<String>())
@@ -275,8 +277,8 @@ mod tests {
         assert_eq!(mangled("ucxx::python::Future::set"), "_ZN4ucxx6python6Future3setE");
     }
 
-    /// The function in libucp 1.21.0 of the package libucx-cu12, whose debug information says that sizeof(struct ucp_request)
-    /// is 272.
+    /// The function in libucp 1.21.0 of the package libucx-cu12, whose debug information gives sizeof(struct
+    /// ucp_request) = 272.
     #[test]
     fn a_request_begins_where_its_status_is_read() {
         let code = [

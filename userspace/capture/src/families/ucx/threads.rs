@@ -1,4 +1,4 @@
-//! Threads that have to do with transfers: what the kernel side counts of them, and how busy they are.
+//! Threads that take part in transfers: the kernel side's counts, and how busy they are.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use pyobs_model::{Event, Nanos, ProcessRef, Tid, TransferThread};
 
 const THREADS_MAX: usize = 4096;
 
-/// A thread as it was when it was last looked at.
+/// A thread's state at the last report.
 struct Known {
     since: Instant,
     awake_at_first: Nanos,
@@ -21,7 +21,8 @@ struct Known {
 pub(super) struct Threads(HashMap<u64, Known>);
 
 impl Threads {
-    /// Tells of those of processes that `process` knows, with the time for which their calls of progress were counted.
+    /// Emits the threads of the processes that `process` knows, with the time for which their calls of
+    /// progress were counted.
     pub(super) fn report(
         &mut self,
         at: Nanos,
@@ -39,7 +40,7 @@ impl Threads {
             let awake_at_first = awake.unwrap_or_default();
             let known =
                 self.0.entry(both).or_insert_with(|| Known { since: Instant::now(), awake_at_first, reported: None });
-            // One that has ended stays as it was when it was last looked at.
+            // A thread that has ended keeps its last reported values.
             let (observed, awake) = match (awake, known.reported) {
                 (Some(awake), _) => {
                     let observed = u64::try_from(known.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -48,7 +49,7 @@ impl Threads {
                 (None, Some(before)) => (before.observed, before.awake),
                 (None, None) => (Nanos(0), Nanos(0)),
             };
-            // While they are being counted, what was told before holds.
+            // While a window is open, the last reported values hold.
             let before = known.reported.map_or((0, Nanos(0)), |before| (before.progress, before.probed));
             let (progress, probed) = probed.map_or(before, |probed| (thread.counts[deed::PROGRESS], probed));
             let now = TransferThread {
@@ -76,14 +77,14 @@ impl Threads {
     pub(super) fn forget(&mut self, pid: u32, counts: &mut KernelMap<MapData, u64, Thread>) {
         let of_it = self.0.extract_if(|both, _| (both >> 32) as u32 == pid);
         for (both, _) in of_it {
-            // It may have made room by itself.
+            // The map may already have evicted it.
             let _ = counts.remove(&both);
         }
     }
 }
 
-/// How long a thread was on a CPU, and how long it was ready to be: the first numbers of its schedstat
-/// (Documentation/scheduler/sched-stats.rst).
+/// How long a thread was running or ready to run: the first two numbers of its schedstat
+/// (<https://github.com/torvalds/linux/blob/v6.1/Documentation/scheduler/sched-stats.rst>).
 fn awake_time(pid: u32, tid: u32) -> Option<Nanos> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let mut numbers = text.split_whitespace().map_while(|number| number.parse::<u64>().ok());

@@ -1,4 +1,5 @@
-//! Debug messages of the BPF programs. They are off unless a logger wants them; then the verifier removes their code.
+//! Debug messages of the BPF programs. They are off unless a logger wants them; then the verifier removes
+//! their code.
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
@@ -7,17 +8,18 @@ use log::{Level, LevelFilter, Log, log_enabled};
 /// The target of every message (ebpf/programs/src/common/messages.rs).
 const TARGET: &str = "bpf";
 pub(super) const MAP: &str = "AYA_LOGS";
-/// Holds about 1000 messages, which aya-log pads to 256 bytes. When it is full, messages are dropped without a count.
+/// Room for about 1000 messages, which aya-log pads to 256 bytes. When it is full, messages are dropped
+/// without being counted.
 const RING_BYTES: u32 = 256 << 10;
 
-/// The level to load the programs with. It lies in a frozen map, so the verifier knows its value.
+/// The level to load the programs with. It is in a frozen map, so the verifier knows its value.
 pub(super) fn level() -> u8 {
     let wanted = log_enabled!(target: TARGET, Level::Debug);
     (if wanted { LevelFilter::Debug } else { LevelFilter::Off }) as u8
 }
 
 pub(super) fn ring_bytes(level: u8) -> u32 {
-    // The smallest ring that the kernel accepts.
+    // The smallest ring buffer that the kernel accepts.
     if level == 0 { rustix::param::page_size() as u32 } else { RING_BYTES }
 }
 
@@ -32,7 +34,7 @@ impl Messages {
         Self(logger.inspect_err(|error| log::warn!("no messages of the BPF programs: {error}")).ok())
     }
 
-    /// Logs all that is in the ring.
+    /// Logs all messages in the ring buffer.
     pub fn log(&mut self) {
         if let Some(logger) = &mut self.0 {
             logger.flush();

@@ -1,4 +1,4 @@
-//! How the kernel takes the programs of the object.
+//! Loading of the object's programs, and the verifier's verdicts.
 
 use aya::programs::{Program, ProgramError};
 use pyobs_model::Family;
@@ -9,17 +9,18 @@ use crate::kernel::btf::Btf;
 use crate::kernel::program::{Kind, ProgramSpec};
 use crate::kernel::{iterators, sparse};
 
-/// What the verifier made of a program.
+/// The verifier's verdict on a program.
 #[derive(Debug)]
 pub struct Verified {
     pub name: &'static str,
     pub families: &'static [Family],
     pub optional: bool,
-    /// How many instructions the verifier processed, of at most a million; `None` for a kernel that does not tell (before 5.16).
+    /// Number of instructions processed, of at most a million; `None` on kernels that do not report it
+    /// (before 5.16).
     pub outcome: Result<Option<u32>, ObjectError>,
 }
 
-/// A program, and the kernel's number of the type that it attaches to, if there is one.
+/// A program, and the BTF number of the type that it attaches to, if any.
 pub(super) struct Known {
     spec: ProgramSpec,
     number: Option<u32>,
@@ -51,7 +52,7 @@ impl Object {
         self.ebpf.program(name)?.info().ok()?.verified_instruction_count()
     }
 
-    /// Loads a program; one that is loaded stays so.
+    /// Loads a program, unless it is loaded already.
     pub fn load(&mut self, name: &'static str) -> Result<(), ObjectError> {
         let known = self.known.iter().find(|known| known.spec.name == name);
         let (kind, number) = known.map_or((Kind::Plain, None), |known| (known.spec.kind, known.number));

@@ -1,21 +1,22 @@
-//! Why the kernel refuses a program, from the verifier's log to one sentence.
+//! Why the kernel refuses a program: reduces the verifier's log to one sentence.
 
 use std::error::Error;
 use std::fmt;
 
 use aya::programs::ProgramError;
 
-/// What verifiers say about programs that need a newer kernel (kernel/bpf/verifier.c).
+/// What the verifier says about programs that need a newer kernel
+/// (<https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c>).
 const LACKS: [&str; 4] = ["unknown func", "invalid func", "cannot use helper", "number of funcs in func_info"];
 const OLD: &str = "run Linux 5.15 or newer";
 const OURS: &str = "this is a fault of pyobs: please report it with what `pyobs doctor --verbose` prints";
 const MACHINE: &str = "`pyobs doctor` says what this machine lacks";
 
-/// A program that the kernel did not take.
+/// A program that the kernel refused.
 #[derive(Debug)]
 pub struct Refusal {
     program: &'static str,
-    /// The verifier's verdict, or the system's error if the verifier said nothing.
+    /// The verifier's verdict, or the system's error if there is no log.
     why: String,
     todo: &'static str,
     log: String,
@@ -35,7 +36,7 @@ impl Refusal {
         refusal
     }
 
-    /// All that the verifier said.
+    /// The verifier's whole log.
     pub fn log(&self) -> &str {
         &self.log
     }
@@ -49,7 +50,8 @@ impl fmt::Display for Refusal {
 
 impl Error for Refusal {}
 
-/// The line of a log that says why: the last one before the statistics. The lines above it trace the instructions.
+/// The line of a log that states the reason: the last one before the statistics. The lines above it trace the
+/// instructions.
 fn verdict(log: &str) -> Option<&str> {
     const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
     let is_verdict = |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start));
@@ -68,7 +70,7 @@ pub(super) fn innermost(error: &dyn Error) -> String {
     }
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
-    // Without the number that the standard library adds.
+    // Without the number that the standard library appends.
     line.split(" (os error").next().unwrap_or(line).to_owned()
 }
 

@@ -9,13 +9,13 @@ use aya::programs::{Program, TracePoint};
 use super::{Object, ObjectError, descriptor, program};
 use crate::kernel::tracefs::{Attached, Calls};
 
-/// Those at tracepoints of single calls, for their beginnings and their ends.
+/// The programs at tracepoints of single calls, for entry and exit.
 pub const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
-/// Those at tracepoints of all calls, and the types of these.
+/// The programs at the tracepoints of all calls, and the types of these.
 pub const ALL: [&str; 2] = ["calls_begin_all", "calls_end_all"];
 pub const TYPES: [&str; 2] = ["btf_trace_sys_enter", "btf_trace_sys_exit"];
 
-/// Names of system calls, of each one or more, as the kernel's tracepoints have them.
+/// Names of system calls as in the kernel's tracepoints; some stand for several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Points {
     pub beginnings: Vec<&'static str>,
@@ -23,7 +23,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// The names of the tracepoints for beginnings and ends, each once.
+    /// The names of the entry and exit tracepoints, without duplicates.
     fn tracepoints(self) -> [Vec<String>; 2] {
         [("sys_enter_", self.beginnings), ("sys_exit_", self.ends)].map(|(kind, mut calls)| {
             calls.sort_unstable();
@@ -34,9 +34,10 @@ impl Points {
 }
 
 impl Object {
-    /// Starts to look at these system calls; to be called once.
+    /// Starts watching these system calls. Call once.
     pub fn attach_system_calls(&mut self, points: Points) -> Result<(), ObjectError> {
-        // With no tracefs, and no right to mount one, or a kernel that has no such tracepoints.
+        // The fallback is for a missing tracefs without the right to mount one, and for kernels without these
+        // tracepoints.
         if self.attach_single_calls(points)?.is_ok() { Ok(()) } else { self.attach_all_calls() }
     }
 
@@ -59,7 +60,8 @@ impl Object {
         Ok(Ok(()))
     }
 
-    /// At how many of these calls no program ran (kernel/trace/bpf_trace.c, trace_call_bpf).
+    /// Number of these calls at which no program ran (`trace_call_bpf` in
+    /// <https://github.com/torvalds/linux/blob/v6.1/kernel/trace/bpf_trace.c>).
     pub fn missed_calls(&self) -> u64 {
         SINGLE.iter().filter_map(|name| missed(self.ebpf.program(name)?)).sum()
     }
@@ -69,7 +71,7 @@ impl Object {
     }
 }
 
-/// What the kernel tells of the program, which aya does not.
+/// Reads a counter of the program that aya does not offer.
 fn missed(program: &Program) -> Option<u64> {
     let fd = program.fd().ok()?.as_fd().as_raw_fd();
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;

@@ -1,4 +1,4 @@
-//! The file with the debug information of another, as distributions package it.
+//! Finds the separate file with another file's debug information, as distributions package it.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use super::inside;
 use super::sections::Sections;
 
 const FOLDER: &str = "usr/lib/debug";
-/// The largest file whose checksum is computed, for want of a build identifier.
+/// The largest file whose checksum is computed when there is no build id.
 const CHECKED_MAX: u64 = 64 << 20;
 
-/// Finds it by build identifier, else by name and checksum; for the process first, then for us.
+/// Finds the debug file by build id, else by name and checksum; in the process's root first, then in ours.
 pub fn find(file: &File, sections: &Sections, path: &Path, root: &Path) -> Option<File> {
     let id = sections.build_id(file);
     let link = link(file, sections);
@@ -53,14 +53,14 @@ fn by_id(id: &[u8]) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// The name that a file has for its debug information's, and the latter's checksum.
+/// The name and the checksum in the file's debug link.
 fn link(file: &File, sections: &Sections) -> Option<(PathBuf, u32)> {
     let bytes = sections.named(".gnu_debuglink").read(file, 0, 512)?;
     let end = bytes.iter().position(|byte| *byte == 0)?;
     let at = (end + 1).next_multiple_of(4);
     let checksum = u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?);
     let name = PathBuf::from(OsStr::from_bytes(&bytes[..end]));
-    // One part, and that no `..`.
+    // The name must be a single component other than `..`.
     (name.file_name() == Some(name.as_os_str())).then_some((name, checksum))
 }
 
@@ -72,7 +72,7 @@ fn is_of(found: &File, id: Option<&[u8]>, sum: Option<u32>) -> bool {
     }
 }
 
-/// CRC-32 of a whole file, as debug links have it.
+/// CRC-32 of a whole file, as in debug links.
 fn checksum(file: &File) -> Option<u32> {
     let size = file.metadata().ok()?.len();
     if size > CHECKED_MAX {

@@ -1,17 +1,17 @@
-//! Names as the source has them, of those that compilers of C++ and Rust write.
+//! Turns mangled names of C++ and Rust into source names.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// The longest name that is made: a name of 200 bytes can stand for one of gigabytes.
+/// Longer names are truncated: 200 mangled bytes can expand to gigabytes.
 const NAME_MAX: usize = 1024;
 
 pub fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
-/// Text up to a limit. What comes then is an error, which ends the demangler.
+/// Text up to a limit. Beyond it, writing fails, which stops the demangler.
 #[derive(Default)]
 struct Limited(String);
 
@@ -29,15 +29,15 @@ impl Write for Limited {
     }
 }
 
-/// The name in the source: without parameters and result for C++, without the hash for Rust. `None` for what no such
-/// compiler wrote.
+/// The source name: without parameters and return type for C++, without the hash for Rust. `None` if the name
+/// is not mangled.
 pub fn demangle(name: &str) -> Option<String> {
     if !is_mangled(name) {
         return None;
     }
     let mut limited = Limited::default();
     if let Ok(symbol) = rustc_demangle::try_demangle(name) {
-        // An error is the limit.
+        // An error means the limit was reached.
         let _ = write!(limited, "{symbol:#}");
     } else {
         let symbol = Symbol::new(name).ok()?;
@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn a_name_that_doubles_itself_again_and_again_is_cut() {
-        // P<A, A>, P<the first, the first>, P<the second, the second>, and so on: as a parameter of a function's name.
+        // As a parameter in a function's name: P<A, A>, P<the first, the first>, P<the second, the second>,
+        // and so on.
         let mut name = String::from("_ZN1F1fI1PI1AS1_E");
         for index in 2..35 {
             let digit = char::from_digit(index, 36).unwrap().to_ascii_uppercase();

@@ -1,7 +1,7 @@
-//! Functions, inlined calls and lines by debug information. A file's is read unit by unit, as addresses in them are
-//! asked for, and what is kept of all units has a bound.
+//! Functions, inlined calls and lines from debug information. A file is read unit by unit, as addresses are
+//! looked up, and the cached units of all files together are bounded.
 //!
-//! The file is hostile input: whatever it claims is read once, without recursion, up to limits.
+//! The file is hostile input: everything in it is read once, without recursion, up to limits.
 
 mod lines;
 mod reader;
@@ -21,22 +21,22 @@ use super::sections::Sections;
 
 use crate::cache::Cache;
 
-/// Units of a file that are listed.
+/// Units listed per file; further ones are not found.
 const UNITS_MAX: usize = 1 << 16;
-/// Pieces of code, of which each belongs to one unit.
+/// Ranges of code, each belonging to one unit.
 const COVERAGE_MAX: usize = 1 << 18;
 const ARANGES_MAX: u64 = 16 << 20;
-/// Units that claim the same address and are looked at.
+/// Units tried that claim the same address.
 const CLAIMS_MAX: usize = 4;
-/// Pieces before an address that are looked at for one that reaches as far.
+/// Ranges before an address that are checked for one that extends to it.
 const LOOK_BACK: usize = 64;
-/// From one entry to the other that tells its name.
+/// References followed to the entry with a function's name.
 const HOPS_MAX: usize = 8;
-/// Functions whose names are remembered.
+/// Cached names of functions.
 const FUNCTIONS_MAX: usize = 8192;
-/// What the tables of all units take at the most.
+/// Bytes of all units' tables; the oldest units are dropped.
 const UNITS_BYTES_MAX: usize = 6 << 20;
-/// A file whose debug information has taken so much of a CPU is read no further: it is hostile, or too large.
+/// After this much CPU time a file's debug information is not read further: the file is hostile or too large.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +46,10 @@ struct Piece {
     unit: u32,
 }
 
-/// Where a file's debug information tells of what.
+/// An index of a file's debug information.
 #[derive(Debug)]
 pub struct Dwarf {
-    /// Tells the file from others in [`Recently`].
+    /// Identifies the file in [`Recently`].
     number: u64,
     parts: Parts,
     tables: AbbreviationTables,
@@ -60,22 +60,22 @@ pub struct Dwarf {
     spent: Duration,
 }
 
-/// A function as the debug information calls it.
+/// A function's name in the debug information.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub name: Arc<str>,
-    /// The name says in which namespace and type the function is.
+    /// Whether the name includes the namespace and type.
     pub is_mangled: bool,
 }
 
-/// A function at an address, with the place in it.
+/// A function at an address, with the line in it.
 #[derive(Debug)]
 pub struct Frame {
     pub function: Option<Function>,
     pub place: Place,
 }
 
-/// The units and the functions' names that were asked for last, of all files.
+/// The units and function names used most recently, of all files.
 #[derive(Debug)]
 pub struct Recently {
     list: Vec<(u64, u64, Arc<Option<Unit>>)>,
@@ -91,7 +91,7 @@ impl Default for Recently {
 }
 
 impl Recently {
-    /// The unit of a file; what cannot be read is remembered as such.
+    /// A file's unit. Failed reads are cached too.
     fn unit(&mut self, file: u64, offset: u64, read: impl FnOnce() -> Option<Unit>) -> Arc<Option<Unit>> {
         let known = self.list.iter().position(|(of, at, _)| (*of, *at) == (file, offset));
         let unit = match known {
@@ -174,7 +174,7 @@ impl Dwarf {
         self.units.shrink_to_fit();
     }
 
-    /// The functions at an address, outermost first. The first may not be described, though its line is.
+    /// The functions at an address, outermost first. The first may lack a name although its line is known.
     pub fn find(&mut self, file: &File, recently: &mut Recently, address: u64) -> Vec<Frame> {
         if self.spent > TIME_MAX {
             return Vec::new();
@@ -208,7 +208,7 @@ impl Dwarf {
         line.map(|place| Frame { function: None, place }).into_iter().collect()
     }
 
-    /// Bytes that this takes in memory, without its units.
+    /// Size in memory in bytes, without the units.
     pub fn bytes(&self) -> usize {
         self.units.capacity() * size_of::<u64>() + self.coverage.capacity() * size_of::<Piece>()
     }
@@ -226,7 +226,7 @@ impl Dwarf {
         function
     }
 
-    /// The name of a function: the linker's, which tells the whole of it, or else the source's.
+    /// A function's name: the linkage name, which is complete, or else the source name.
     fn name(&mut self, file: &File, entry: u64) -> Option<String> {
         let mut entry = entry;
         let mut name = None;
@@ -235,7 +235,7 @@ impl Dwarf {
             let mut reader = Reader::new(file, self.parts, &mut self.tables);
             let header = reader.header(*self.units.get(unit)?)?;
             let abbreviations = reader.abbreviations(header.abbreviations)?;
-            // Most names are told without what the unit says of itself.
+            // Most names can be read without the unit's root entry.
             let text = |value| match value {
                 AttributeValue::DebugStrOffsetsIndex(_) => {
                     reader.text(&reader.root(&header, &abbreviations)?, header.encoding.format, value)
@@ -271,7 +271,7 @@ impl Dwarf {
     }
 }
 
-/// What this thread has taken of a CPU.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,5 +1,5 @@
-//! Names of code that a process made itself, from the map that it keeps for `perf`: lines of address, size and name, all
-//! but the name hexadecimal, in `/tmp/perf-PID.map`.
+//! Names of JIT code from the map that a process writes for `perf`, `/tmp/perf-PID.map`: lines of address,
+//! size and name, the numbers in hexadecimal.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,32 +9,32 @@ use std::path::Path;
 use super::inside;
 use crate::machine::living_thread;
 
-/// What is read of a map at a time. A larger one is read on with the next question.
+/// Bytes of a map read at a time. The next look-up continues in a larger map.
 const READ_MAX: usize = 4 << 20;
-/// Functions that are remembered of a process, its last ones, and of all.
+/// Functions kept, per process (the latest) and in all.
 const FUNCTIONS_MAX: usize = 1 << 16;
 const ALL_FUNCTIONS_MAX: usize = 1 << 19;
-/// Maps that are kept open.
+/// Maps kept open.
 const MAPS_MAX: usize = 64;
 const NAME_MAX: usize = 1024;
-/// Functions before an address that are looked at for one that reaches as far.
+/// Functions before an address that are checked for one that extends to it.
 const LOOK_BACK: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Function {
     start: u64,
     size: u32,
-    /// Where in the file its name is.
+    /// Offset of its name in the file.
     name: u32,
 }
 
 #[derive(Debug)]
 struct Map {
-    /// Start time of its process, device and inode.
+    /// Start time of the process, device and inode.
     identity: (u64, u64, u64),
     file: File,
     read: u64,
-    /// By start, then by place in the file.
+    /// By start address, then by position in the file.
     functions: Vec<Function>,
     used: u64,
 }
@@ -55,7 +55,8 @@ impl PerfMaps {
                 self.maps.insert(pid, Map::of(file, identity));
             }
         } else if Path::new(&format!("/proc/{pid}")).exists() {
-            // It has no map, or none that we trust. Of a process that has ended the map may still be open.
+            // It has no map, or one that we do not trust. The map of a process that has ended may still be
+            // open.
             self.maps.remove(&pid);
         }
         let Some(map) = self.maps.get_mut(&pid) else { return vec![None; addresses.len()] };
@@ -77,7 +78,7 @@ impl PerfMaps {
     }
 }
 
-/// The names of functions at addresses, by a map that nobody has read yet.
+/// The names of functions at addresses, from a map not read before.
 pub fn in_file(file: File, addresses: &[u64]) -> Vec<Option<String>> {
     let mut map = Map::of(file, (0, 0, 0));
     map.grow();
@@ -89,7 +90,7 @@ impl Map {
         Self { identity, file, read: 0, functions: Vec::new(), used: 0 }
     }
 
-    /// Reads what has come to the map.
+    /// Reads what was appended to the map.
     fn grow(&mut self) {
         let Ok(size) = self.file.metadata().map(|metadata| metadata.len()) else { return };
         if size < self.read {
@@ -100,7 +101,7 @@ impl Map {
         let mut bytes = vec![0; length];
         let Ok(length) = self.file.read_at(&mut bytes, self.read) else { return };
         bytes.truncate(length);
-        // The last line may not be whole yet; one that fills all of it never will.
+        // The last line may be incomplete; a line that fills the whole buffer never ends.
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
         bytes.truncate(end.unwrap_or(if length == READ_MAX { length } else { 0 }));
         if bytes.is_empty() {
@@ -120,7 +121,7 @@ impl Map {
         self.functions.shrink_to_fit();
     }
 
-    /// The name of what was last made at an address.
+    /// The name of the latest function at an address.
     fn find(&self, address: u64) -> Option<String> {
         let after = self.functions.partition_point(|function| function.start <= address);
         let before = self.functions[..after].iter().rev().take(LOOK_BACK);
@@ -135,7 +136,7 @@ impl Map {
     }
 }
 
-/// What a line at a place in the file says.
+/// Parses a line at a position in the file.
 fn function(line: &[u8], at: u64) -> Option<Function> {
     let mut left = line;
     let mut number = || {
@@ -151,13 +152,13 @@ fn function(line: &[u8], at: u64) -> Option<Function> {
     Some(Function { start, size: u32::try_from(size).ok()?, name: u32::try_from(name).ok()? })
 }
 
-/// Opens the map of a process if the process, or root, wrote it: anyone may write to `/tmp`.
+/// Opens a process's map if the process's user or root wrote it: anyone may write to `/tmp`.
 fn open(pid: u32) -> Option<(File, (u64, u64, u64))> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    // The last is what the process calls itself.
+    // The last one is the pid in the process's own namespace.
     let own: u32 = field("NStgid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok()).unwrap_or(pid);
-    // Real, effective.
+    // Real and effective user.
     let users: Vec<u32> =
         field("Uid:")?.split_ascii_whitespace().take(2).filter_map(|user| user.parse().ok()).collect();
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

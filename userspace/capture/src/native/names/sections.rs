@@ -1,5 +1,6 @@
-//! The sections of an ELF file, read piece by piece. The file is never mapped: one that its owner truncates would kill
-//! us with SIGBUS. Nor is it held in memory: debug information is most of a file, and little of it is ever asked for.
+//! The sections of an ELF file, read piece by piece. The file is not mapped, because truncation by its owner
+//! would kill us with SIGBUS. Nor is it read into memory as a whole: debug information is most of a file, and
+//! little of it is ever needed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,12 +14,12 @@ const SECTIONS_MAX: usize = 4096;
 const SECTION_NAMES_MAX: usize = 1 << 20;
 /// More segments than any linked file has.
 const SEGMENTS_MAX: usize = 256;
-/// The longest text that is read: mangled names of templates may have some thousand bytes.
+/// The longest string read: mangled names of templates may have thousands of bytes.
 const TEXT_MAX: usize = 8192;
-/// Nearly all texts are shorter.
+/// Nearly all strings are shorter.
 const TEXT_USUAL: usize = 160;
 
-/// Where in a file a section's bytes are.
+/// Where a section's bytes are in the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
     start: u64,
@@ -34,8 +35,8 @@ impl Extent {
         self.length == 0
     }
 
-    /// The bytes from `offset` on: `length`, or fewer at the section's end.
-    /// `length` is the caller's limit: the section's own size may lie.
+    /// Reads `length` bytes from `offset`, or fewer at the section's end. `length` is the caller's limit,
+    /// because the section's own size may be wrong.
     pub fn read(self, file: &File, offset: u64, length: usize) -> Option<Vec<u8>> {
         let left = self.length.checked_sub(offset)?;
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(length);
@@ -52,7 +53,7 @@ impl Extent {
         Some(bytes)
     }
 
-    /// The NUL-terminated text at `offset`.
+    /// The NUL-terminated string at `offset`.
     pub fn text(self, file: &File, offset: u64) -> Option<String> {
         let left = usize::try_from(self.length.checked_sub(offset)?).unwrap_or(usize::MAX);
         let mut buffer = [0; TEXT_MAX];
@@ -69,15 +70,15 @@ impl Extent {
     }
 }
 
-/// A section that a linked file is made of.
+/// A section of a linked file.
 #[derive(Clone, Debug)]
 pub struct Section {
     pub name: Box<[u8]>,
-    /// Empty where the file does not hold its bytes, or holds them compressed.
+    /// Empty if the file does not contain its bytes, or only compressed.
     pub extent: Extent,
     pub kind: elf::SectionType,
     pub link: usize,
-    /// Addresses, of code that the section holds.
+    /// Range of addresses, if the section contains code.
     pub code: Option<(u64, u64)>,
 }
 
@@ -85,7 +86,7 @@ pub struct Section {
 pub struct Sections(Vec<Section>);
 
 impl Sections {
-    /// `None` for what is no little-endian 64-bit ELF file with sections.
+    /// `None` unless it is a little-endian 64-bit ELF file with sections.
     pub fn of(file: &File) -> Option<Self> {
         let (whole, header) = header(file)?;
         let count = usize::from(header.e_shnum.get(LE));
@@ -108,16 +109,16 @@ impl Sections {
         self.0.get(index)
     }
 
-    /// The bytes of a section; none if there is no such section.
+    /// The bytes of a section; empty if there is none.
     pub fn named(&self, name: &str) -> Extent {
         let found = self.0.iter().find(|section| &*section.name == name.as_bytes());
         found.map_or_else(Extent::default, |section| section.extent)
     }
 
-    /// What tells this build of a file from any other.
+    /// The build id, which distinguishes this build of a file from all others.
     pub fn build_id(&self, file: &File) -> Option<Vec<u8>> {
         let note = self.named(".note.gnu.build-id");
-        // Length of the owner's name, of the description, type; the owner's name; the description.
+        // Length of the owner's name, length of the description, type; the owner's name; the description.
         let head = note.array::<16>(file, 0)?;
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         if !head.ends_with(b"GNU\0") || !(4..=64).contains(&length) {
@@ -127,7 +128,7 @@ impl Sections {
     }
 }
 
-/// Where in memory a file's code is.
+/// Where a file's code is in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Segments(Vec<(Extent, u64)>);
 
@@ -147,7 +148,7 @@ impl Segments {
         Some(Self(segments.collect()))
     }
 
-    /// The link-time address of what is at an offset in the file.
+    /// The link-time address of an offset in the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         self.0.iter().find_map(|(extent, address)| {
             let skip = offset.checked_sub(extent.start).filter(|skip| *skip < extent.length)?;
@@ -156,7 +157,7 @@ impl Segments {
     }
 }
 
-/// All of a file, and what its first bytes say.
+/// The whole file, and its ELF header.
 fn header(file: &File) -> Option<(Extent, FileHeader64<LE>)> {
     let whole = Extent { start: 0, length: file.metadata().ok()?.len() };
     let header = whole.array::<{ size_of::<FileHeader64<LE>>() }>(file, 0)?;

@@ -1,4 +1,5 @@
-//! The stubs through which a file calls functions of others. They have no symbols of their own.
+//! The stubs (PLT entries) through which a file calls functions of other files. They have no symbols of their
+//! own.
 
 use std::fs::File;
 
@@ -8,14 +9,14 @@ use super::demangle;
 use super::sections::{Extent, Sections};
 
 const STUB_SIZE: u64 = 16;
-/// Before the stubs of `.plt` lies the code that looks functions up.
+/// The code at the start of `.plt` that resolves functions.
 const HEAD: u64 = if cfg!(target_arch = "aarch64") { 32 } else { 16 };
 const RELOCATION_SIZE: u64 = 24;
 const SYMBOL_SIZE: u64 = 24;
 
 #[derive(Clone, Debug, Default)]
 pub struct Stubs {
-    /// Addresses of stubs, in the order of the relocations.
+    /// Address ranges of stubs, in the order of the relocations.
     tables: Vec<(u64, u64)>,
     relocations: Extent,
     symbols: Extent,
@@ -38,7 +39,7 @@ impl Stubs {
         }
     }
 
-    /// The function that the stub at an address leads to, marked as such.
+    /// The name of the function that the stub at an address calls, marked as a stub.
     pub fn find(&self, file: &File, address: u64) -> Option<String> {
         let (start, _) = self.tables.iter().find(|(start, end)| (*start..*end).contains(&address))?;
         let relocation = (address - start) / STUB_SIZE * RELOCATION_SIZE;

@@ -8,25 +8,25 @@ use object::pod;
 
 use super::sections::{Extent, Section, Sections};
 
-/// Functions that are remembered of a file.
+/// Functions kept per file; further ones are not found.
 const FUNCTIONS_MAX: usize = 1 << 19;
-/// Symbols that are read in one piece.
+/// Symbols per read.
 const PIECE: usize = 4096;
 const SYMBOL_SIZE: usize = size_of::<Sym64<LE>>();
-/// Symbols before an address that are looked at for one that reaches as far: parts and aliases of a function.
+/// Symbols before an address that are checked for one that extends to it: parts and aliases of a function.
 const LOOK_BACK: usize = 64;
-/// Marks a name that is in the table of dynamic symbols.
+/// Marks a name in the table of dynamic symbols.
 const DYNAMIC: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
 struct Function {
     address: u64,
-    /// 0 where the file does not tell it.
+    /// 0 if the file does not give it.
     size: u32,
     name: u32,
 }
 
-/// Where the functions of a file are and what they are called.
+/// A file's functions and their names.
 #[derive(Debug, Default)]
 pub struct Symbols {
     functions: Vec<Function>,
@@ -53,7 +53,7 @@ impl Symbols {
             }
             symbols.add(file, table, mark);
         }
-        // The mark sorts what only the dynamic symbols tell behind what both do.
+        // The mark sorts entries of the dynamic table after equal ones of the full table.
         symbols.functions.sort_unstable_by_key(|function| (function.address, function.name));
         symbols.functions.dedup_by(|later, first| {
             let both = later.name & DYNAMIC != 0 && first.name & DYNAMIC == 0;
@@ -74,8 +74,8 @@ impl Symbols {
         }
     }
 
-    /// The name of the function that holds an address. Of several the one with the fewest underscores before it, which
-    /// is the public one.
+    /// The name of the function that contains an address. Of several names, the one with the fewest leading
+    /// underscores, which is the public one.
     pub fn find(&self, file: &File, address: u64) -> Option<String> {
         let after = self.functions.partition_point(|function| function.address <= address);
         let before = self.functions[..after].iter().rev().take(LOOK_BACK);
@@ -84,7 +84,8 @@ impl Symbols {
         let mut found = None;
         for function in before.clone() {
             if function.size == 0 {
-                // Ends where the next function starts, or its section ends; a dynamic symbol's next may be missing.
+                // A symbol without a size ends at the next function or the end of its section. The dynamic
+                // table may lack the next function.
                 let reaches = function.name & DYNAMIC == 0 || function.address == address;
                 let same = section_end(&self.code, function.address) == section_end(&self.code, address);
                 if !is_past && open_end.is_none() && reaches && same {
@@ -95,7 +96,7 @@ impl Symbols {
                 break;
             } else {
                 is_past = true;
-                // A label in a function ends with it.
+                // A label in a function ends with the function.
                 open_end = open_end.filter(|label| label.address - function.address >= u64::from(function.size));
             }
         }
@@ -110,18 +111,18 @@ impl Symbols {
     fn name(&self, file: &File, function: &Function) -> Option<String> {
         let names = if function.name & DYNAMIC == 0 { self.names } else { self.dynamic_names };
         let mut name = names.text(file, u64::from(function.name & !DYNAMIC))?;
-        // Behind it may be the version of an exported symbol.
+        // An exported symbol's version may follow the name.
         name.truncate(name.find('@').unwrap_or(name.len()));
         (!name.is_empty()).then_some(name)
     }
 
-    /// Bytes that this takes in memory.
+    /// Size in memory in bytes.
     pub fn bytes(&self) -> usize {
         self.functions.capacity() * size_of::<Function>()
     }
 }
 
-/// The end of the section of code that holds an address.
+/// The end of the section of code that contains an address.
 fn section_end(code: &[(u64, u64)], address: u64) -> Option<u64> {
     let after = code.partition_point(|(start, _)| *start <= address);
     code[..after].last().map(|(_, end)| *end).filter(|end| address < *end)
@@ -131,7 +132,7 @@ fn function(code: &[(u64, u64)], symbol: &Sym64<LE>, mark: u32) -> Option<Functi
     let address = symbol.st_value.get(LE);
     let is_function = match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,
-        // Assembler code without a type; local symbols without one are labels in functions.
+        // Code written in assembler may lack a type; local symbols without one are labels in functions.
         elf::STT_NOTYPE => mark == 0 && symbol.st_bind() != elf::STB_LOCAL,
         _ => false,
     };

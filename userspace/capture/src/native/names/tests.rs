@@ -15,11 +15,11 @@ fn open(path: &Path) -> Source {
     source(path, File::open(path).unwrap())
 }
 
-/// The object that holds an address, and the address in it, as the dynamic linker says.
+/// The object that contains an address, the address in it, and its symbol's address, by the dynamic linker.
 fn place(address: *const c_void) -> (PathBuf, u64, *const c_void) {
-    // SAFETY: all zeros are a value of this type.
+    // SAFETY: all zeros are a valid value of this type.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `dladdr` takes any address, and writes to `info` alone.
+    // SAFETY: `dladdr` accepts any address and writes only to `info`.
     assert_ne!(unsafe { libc::dladdr(address, &raw mut info) }, 0);
     // SAFETY: a successful `dladdr` has set the name, which lives as long as the object.
     let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_str().unwrap();
@@ -36,17 +36,17 @@ fn functions(names: &[Name]) -> Vec<&str> {
     names.iter().map(|name| &*name.function).collect()
 }
 
-/// An address within, and the line that it is on.
+/// An address in this function, and its line.
 #[inline(always)]
 fn inlined() -> (u64, u32) {
     let after: u64;
     #[cfg(target_arch = "x86_64")]
     #[rustfmt::skip]
-    // SAFETY: this reads a register.
+    // SAFETY: this only reads a register.
     let line = unsafe { asm!("lea {}, [rip]", out(reg) after); line!() };
     #[cfg(target_arch = "aarch64")]
     #[rustfmt::skip]
-    // SAFETY: this reads a register.
+    // SAFETY: this only reads a register.
     let line = unsafe { asm!("adr {}, . + 4", out(reg) after); line!() };
     (after - 1, line)
 }
@@ -104,7 +104,7 @@ fn functions_of_the_c_library_are_those_of_the_dynamic_linker() {
         assert_eq!(exact, start);
         let found = names.look_up(&open(&path), &[address, address + 1]);
         for found in found {
-            // The function has other names, at the same address.
+            // The function has other names at the same address.
             assert_eq!(symbol(&found[0].function), start, "{name} is {found:?}");
         }
     }
@@ -121,7 +121,7 @@ fn a_file_that_was_deleted_still_has_its_names() {
     assert!(found[0].function.ends_with("inlines"), "{found:?}");
 }
 
-/// A section of an ELF file made here.
+/// A section of a handmade ELF file.
 struct Made {
     name: &'static str,
     kind: elf::SectionType,
@@ -142,7 +142,8 @@ fn code() -> Made {
     Made { kind: elf::SHT_NOBITS, flags, address: CODE, ..data(".text", vec![0; 0x2000]) }
 }
 
-/// Symbols of (name, type, address, size) and their names; they come behind `before` other sections.
+/// Two sections: symbols given as (name, type, address, size), and their names. They come after `before`
+/// other sections.
 fn symbols(before: u32, list: &[(&str, elf::SymbolType, u64, u64)]) -> [Made; 2] {
     let mut names = vec![0];
     let mut bytes = vec![0; 24];
@@ -190,7 +191,7 @@ fn file_of(sections: impl IntoIterator<Item = Made>) -> Vec<u8> {
     bytes
 }
 
-/// A file of these bytes, which has no name any more.
+/// A file with these bytes, already unlinked.
 fn file(bytes: &[u8]) -> Source {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -199,7 +200,7 @@ fn file(bytes: &[u8]) -> Source {
     std::fs::write(&path, bytes).unwrap();
     let mut source = open(&path);
     std::fs::remove_file(&path).unwrap();
-    // File systems give the inode of a file that is gone to the next.
+    // File systems reuse the inode of an unlinked file.
     source.id.inode = count;
     source
 }
@@ -292,7 +293,7 @@ fn debug_files_are_found_under_the_root_of_the_process() {
     assert_eq!(inspect(), None);
     std::fs::write(root.join("srv/.debug/lib.debug"), debug(0xab, "linked")).unwrap();
     assert_eq!(inspect().as_deref(), Some("linked"));
-    // Of another build.
+    // From another build.
     let by_id = folder.join(format!("{}.debug", "ab".repeat(19)));
     std::fs::write(&by_id, debug(0xcd, "other")).unwrap();
     assert_eq!(inspect().as_deref(), Some("linked"));
@@ -320,8 +321,8 @@ fn a_file_in_the_place_of_another_is_read_anew_and_tables_that_went_do_not_matte
     assert_eq!(first(&mut names, &before, CODE + 7).as_deref(), Some("before"));
 }
 
-/// Debug information of one function, with these entries in it. Theirs are the abbreviations 3 (an inlined call without
-/// attributes, in which others are) and 4 (one with a range list at offset 0).
+/// Debug information of one function with these entries in it. They may use abbreviation 3 (an inlined call
+/// without attributes, with children) and 4 (one with a range list at offset 0).
 fn debug_info(entries: &[u8], ranges: &[u8]) -> Vec<u8> {
     let abbreviations: [&[u8]; 4] = [
         &[1, 0x11, 1, 0x11, 0x01, 0x12, 0x07, 0x55, 0x17, 0, 0],
@@ -336,7 +337,7 @@ fn debug_info(entries: &[u8], ranges: &[u8]) -> Vec<u8> {
     info.extend([CODE, 0x100].map(u64::to_le_bytes).concat());
     info.extend(entries);
     info.splice(0..0, (info.len() as u32).to_le_bytes());
-    // They count from the unit's start.
+    // Relative to the unit's start.
     let mut all = [0_u64, 0x100].map(u64::to_le_bytes).concat();
     all.extend(ranges);
     all.extend([0; 16]);
@@ -354,7 +355,7 @@ fn debug_information_is_read_without_recursion_and_without_end() {
     let source = file(&debug_info(call, &[]));
     let found = Names::default().look_up(&source, &[CODE + 1, CODE + 0x100]);
     assert_eq!((functions(&found[0]), found[1].len()), (vec!["victim", "call"], 0));
-    // Calls in calls in calls; a list of ranges that each of many calls has.
+    // Deeply nested calls, and a long range list shared by many calls.
     let ranges = [0_u64, 0x100].map(u64::to_le_bytes).concat().repeat(60_000);
     for hostile in [debug_info(&[3; 1 << 20], &[]), debug_info(&call.repeat(50_000), &ranges)] {
         let inspect = move || {

@@ -1,4 +1,4 @@
-//! The pieces of code that a section of call frame information is about.
+//! Reads the call frame information of a section as pieces of code with a rule each.
 
 use std::ops::Range;
 
@@ -9,16 +9,16 @@ use pyobs_abi::unwind::Rule;
 use super::{Code, Part, TableError};
 use crate::native::rules::{Bytes, Translator, UNSUPPORTED};
 
-/// Rows that are read of one section at the most; the 400,000 of a large OpenBLAS take 50 ms.
+/// Rows read per section; further ones are an error. The 400,000 of a large OpenBLAS take 50 ms.
 const ROWS_READ_MAX: u32 = 1 << 24;
-/// Pieces at the most: 96 MiB. A row takes 4 bytes (OpenBLAS) to 6 (LLVM), so 20 MB of `.eh_frame` have 5 million at the
-/// most, some of which merge.
+/// Pieces per section: 96 MiB. A row takes 4 bytes (OpenBLAS) to 6 (LLVM) of the file, so 20 MB of
+/// `.eh_frame` have at most 5 million, some of which merge.
 const PIECES_MAX: usize = 1 << 23;
-/// A function's rows are had by running its CIE's instructions, then its own. What is run is at most this many times
-/// the section: real functions come to 3, as many functions sharing a large CIE would be quadratic.
+/// A function's rows result from running its CIE's instructions, then its own. At most this many times the
+/// section's size is run: real functions need 3, but many functions with one large CIE would be quadratic.
 const WORK_MAX: u64 = 16;
 
-/// Code from `start` to `end` (exclusive), as offsets in the file from [`Code::origin`] on.
+/// Code from `start` to `end` (exclusive), as file offsets relative to [`Code::origin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub start: u32,
@@ -26,8 +26,8 @@ pub struct Piece {
     pub rule: Rule,
 }
 
-/// Less than gimli's own storage of 192 rules: a row is copied with its rules, and x86-64 has 17 registers to restore,
-/// 27 where functions of the Windows convention save vectors.
+/// Smaller than gimli's own storage of 192 rules, because a row is copied with its rules. x86-64 has 17
+/// registers to restore, or 27 if functions of the Windows calling convention save vectors.
 struct Storage;
 
 impl<T: gimli::ReaderOffset> UnwindContextStorage<T> for Storage {
@@ -35,17 +35,17 @@ impl<T: gimli::ReaderOffset> UnwindContextStorage<T> for Storage {
     type Stack = Box<[UnwindTableRow<T, Self>; 4]>;
 }
 
-/// What was read of a section.
+/// The result of reading a section.
 #[derive(Default)]
 pub struct Frames {
     pub pieces: Vec<Piece>,
     pub fdes: u32,
-    /// Entries that cannot be read, or are about no code of the file.
+    /// Entries that cannot be read, or that describe no code of the file.
     pub skipped: u32,
     pub rows: u32,
 }
 
-/// Pieces in the order of their starts, none of which overlaps another.
+/// Pieces in order, without overlaps.
 pub fn read<'data, S: UnwindSection<Bytes<'data>>>(
     section: &S,
     bytes: &'data [u8],
@@ -55,7 +55,7 @@ pub fn read<'data, S: UnwindSection<Bytes<'data>>>(
 ) -> Result<Frames, TableError> {
     let mut frames = Frames::default();
     let mut context = UnwindContext::<usize, Storage>::new_in();
-    // Nearly all functions in a row share their CIE.
+    // Consecutive functions nearly always share their CIE.
     let mut known: Option<(S::Offset, gimli::CommonInformationEntry<Bytes<'data>>)> = None;
     let mut work = (bytes.len() as u64).saturating_mul(WORK_MAX);
     let mut at = 0;
@@ -63,7 +63,8 @@ pub fn read<'data, S: UnwindSection<Bytes<'data>>>(
         let start = at;
         at += length;
         if length == TERMINATOR {
-            // With the section's size known, what follows is read too: by `.eh_frame_hdr` it would be found.
+            // The section's size is known, so entries after the terminator are read too, as they can be found
+            // through `.eh_frame_hdr`.
             if open {
                 break;
             }
@@ -86,7 +87,7 @@ pub fn read<'data, S: UnwindSection<Bytes<'data>>>(
             })
         });
         work = work.checked_sub((length + cie_length) as u64).ok_or(TableError::TooMuchWork)?;
-        // A linker that dropped a function leaves its address as 0 in `.debug_frame`.
+        // A linker that removed a function leaves its address as 0 in `.debug_frame`.
         let Some((fde, part)) = fde.ok().filter(|fde| fde.initial_address() != 0).and_then(|fde| {
             let part = code.part(fde.initial_address(), fde.end_address())?;
             Some((fde, part))
@@ -110,7 +111,7 @@ pub fn read<'data, S: UnwindSection<Bytes<'data>>>(
                 }
             }
         }
-        // A program that breaks off.
+        // The instructions end before the function does.
         if end < part.end {
             frames.push(&part, end..part.end, UNSUPPORTED)?;
         }
@@ -119,10 +120,10 @@ pub fn read<'data, S: UnwindSection<Bytes<'data>>>(
     Ok(frames)
 }
 
-/// The length of an entry without contents.
+/// Size of an entry without contents.
 const TERMINATOR: usize = 4;
 
-/// Bytes of the entry at an offset, with its length field; `None` at the end, or where the length is wrong.
+/// Size of the entry at an offset, including its length field; `None` at the end, or if the length is wrong.
 fn entry_length(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at..)?;
     let (short, rest) = rest.split_first_chunk()?;
@@ -148,7 +149,7 @@ impl Frames {
     }
 }
 
-/// Sorts pieces by their starts and takes from each what the ones before it cover.
+/// Sorts pieces by their starts and removes from each what earlier ones cover.
 pub fn in_order(pieces: &mut Vec<Piece>) {
     pieces.sort_by_key(|piece| piece.start);
     let mut covered = 0;
@@ -159,7 +160,8 @@ pub fn in_order(pieces: &mut Vec<Piece>) {
     });
 }
 
-/// All pieces of `over`, and of `under` what lies between them. Both in order and without overlaps, as is what comes out.
+/// All pieces of `over`, and the pieces of `under` in the gaps. Inputs and result are in order and without
+/// overlaps.
 pub fn overlay(over: Vec<Piece>, under: &[Piece]) -> Vec<Piece> {
     if under.is_empty() {
         return over;

@@ -1,5 +1,5 @@
-//! The parts of an ELF file that its unwind table is made of, read one by one: the file may have gigabytes, and it may be
-//! cut off while it is read.
+//! The parts of an ELF file that its unwind table is made from, read one by one, because the file may have
+//! gigabytes and may be truncated during the read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,13 +10,13 @@ use object::{LittleEndian as LE, pod};
 
 use super::{Code, Segment, TableError};
 
-/// What is read of one section at the most. LLVM's `.eh_frame` has 8 MB, libtorch's some 20.
+/// Bytes read per section. LLVM's `.eh_frame` has 8 MB, libtorch's about 20.
 const SECTION_MAX: u64 = 64 << 20;
-/// Names of sections have a few hundred bytes; `-ffunction-sections` does not outlive the link.
+/// Section names take a few hundred bytes; the many sections of `-ffunction-sections` do not survive linking.
 const NAMES_MAX: u64 = 1 << 20;
-/// Executable segments that are looked at. Linkers make one, seldom two.
+/// Executable segments read. Linkers create one, sometimes two.
 const SEGMENTS_MAX: usize = 64;
-/// Version, encodings and the pointer to `.eh_frame`: all that is read of `.eh_frame_hdr`.
+/// Bytes read of `.eh_frame_hdr`: version, encodings and the pointer to `.eh_frame`.
 const EH_FRAME_HDR: u64 = 64;
 
 /// Where the bytes of an ELF file come from.
@@ -46,7 +46,7 @@ impl Source<'_> {
         }
     }
 
-    /// Nothing is allocated for what the file does not have.
+    /// Checked before allocating, so that sizes beyond the file's end cost nothing.
     fn check(&self, offset: u64, length: u64) -> Result<usize, TableError> {
         if offset.checked_add(length).is_none_or(|end| end > self.size()) {
             return Err(TableError::Malformed("a part of the file lies beyond its end"));
@@ -77,7 +77,7 @@ impl Source<'_> {
 pub struct Section {
     pub address: u64,
     pub bytes: Vec<u8>,
-    /// Whether only a terminator tells where the contents end.
+    /// Whether only a terminator marks the end of the contents.
     pub open: bool,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Image<'a> {
             return Err(TableError::Malformed("program headers of another size"));
         }
         let segments = source.array(header.e_phoff.get(LE), header.e_phnum.get(LE))?;
-        // The loader needs no sections: a stripped or packed file may have none, or wrong ones.
+        // The loader needs no sections, so a stripped or packed file may have none, or wrong ones.
         let (sections, names) = Self::sections(&source, &header).unwrap_or_default();
         Ok(Self { source, segments, sections, names })
     }
@@ -119,7 +119,7 @@ impl<'a> Image<'a> {
         Ok((sections, names))
     }
 
-    /// The executable segments, as far as the file has them.
+    /// The executable segments, as far as the file contains them.
     pub fn code(&self) -> Code {
         let code = self.loaded().filter(|segment| segment.p_flags(LE).0 & elf::PF_X.0 != 0).filter_map(|segment| {
             let offset = segment.p_offset(LE);
@@ -145,7 +145,7 @@ impl<'a> Image<'a> {
         self.header(name).map(|section| section.sh_addr(LE))
     }
 
-    /// A section's contents; `None` if the file has no such section, or an empty one, or none of its contents.
+    /// A section's contents; `None` if it is missing, empty or without contents in the file.
     pub fn section(&self, name: &'static str) -> Result<Option<Section>, TableError> {
         let Some(header) = self.header(name.as_bytes()) else { return Ok(None) };
         let (address, size) = (header.sh_addr(LE), header.sh_size(LE));
@@ -161,12 +161,12 @@ impl<'a> Image<'a> {
         Ok(Some(Section { address, bytes: self.source.bytes(header.sh_offset(LE), size)?, open: false }))
     }
 
-    /// The first bytes of what a section header is about.
+    /// The first bytes of the section with this header.
     pub fn head(&self, header: &SectionHeader64<LE>, length: u64) -> Result<Vec<u8>, TableError> {
         self.source.bytes(header.sh_offset(LE), header.sh_size(LE).min(length))
     }
 
-    /// `.eh_frame`, by its section or as the C++ runtime finds it: by the segment `PT_GNU_EH_FRAME`.
+    /// `.eh_frame`, from its section or, as the C++ runtime does, through the segment `PT_GNU_EH_FRAME`.
     pub fn eh_frame(&self) -> Result<Option<Section>, TableError> {
         if let Some(section) = self.section(".eh_frame")? {
             return Ok(Some(section));

@@ -1,6 +1,7 @@
-//! Pieces for the stubs of a procedure linkage table: mold and lld write no call frame information for them.
+//! Pieces for the stubs of a procedure linkage table, for which mold and lld write no call frame information.
 //!
-//! A stub is entered as a function is, so the CFA is rsp + 8 until it pushes. What pushes is told from the first bytes:
+//! A stub is entered like a function, so the CFA is rsp + 8 until it pushes. The first bytes show what it
+//! pushes:
 //!
 //! | | header | entries of 16 bytes |
 //! |---|---|---|
@@ -28,7 +29,7 @@ fn pushed(words: u16) -> Rule {
     Rule::new(cfa::RSP, words, rbp::SAME, 0)
 }
 
-/// In the order of their starts, without overlaps.
+/// In order, without overlaps.
 pub fn pieces(image: &Image<'_>, code: &Code) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for name in [".plt", ".plt.sec", ".plt.got"] {
@@ -40,7 +41,7 @@ pub fn pieces(image: &Image<'_>, code: &Code) -> Vec<Piece> {
         let Some(part) = code.part(address, address.saturating_add(header.sh_size(LE))) else { continue };
         let (start, end) = (part.offset(part.start), part.offset(part.end));
         let head = if name == ".plt" { image.head(header, 3 * ENTRY as u64).unwrap_or_default() } else { Vec::new() };
-        // The rule for entries goes by the pc's low nibble.
+        // The rule for entries depends on the pc's low nibble.
         let head = if address.is_multiple_of(ENTRY as u64) { &head[..] } else { &[] };
         let mut steps = steps(head);
         steps.push((u32::MAX, pushed(1)));
@@ -59,7 +60,7 @@ pub fn pieces(image: &Image<'_>, code: &Code) -> Vec<Piece> {
     pieces
 }
 
-/// What holds from which byte of the table on.
+/// The rules in the table's header, each with the first byte it applies from.
 fn steps(head: &[u8]) -> Vec<(u32, Rule)> {
     let endbr64 = head.strip_prefix(&ENDBR64);
     let after = |offset: usize| head.get(offset..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The tables of real files against gimli's own look-up, and of files that no linker wrote.
+//! Compares the tables of real files with gimli's own look-up, and tests handmade files.
 
 mod elf;
 mod handmade;
@@ -8,7 +8,7 @@ use pyobs_abi::unwind::{Rule, cfa, rbp};
 
 use super::*;
 
-/// As the kernel side looks a row up: by the page's word, then between the two rows that it names.
+/// Looks a row up as the kernel side does: by the page's word, then between the two rows that it names.
 fn look_up(table: &Table, offset: u64) -> Rule {
     let (index, rows) = table.words.split_at(table.pages as usize);
     let Some(word) = index.get(usize::try_from(offset >> PAGE_BITS).unwrap()) else { return NONE };
@@ -24,7 +24,7 @@ fn look_up(table: &Table, offset: u64) -> Rule {
     Rule(rows[low] as u32)
 }
 
-/// What holds of every table, whatever it was made of.
+/// Checks what holds for every table.
 fn check(table: &Table) {
     assert_eq!(table.words.len(), (table.pages + table.rows) as usize);
     let (index, rows) = table.words.split_at(table.pages as usize);
@@ -41,7 +41,7 @@ fn check(table: &Table) {
     assert!(table.counts.unsupported_bytes <= table.counts.covered_bytes);
 }
 
-/// Registers that a rule goes by.
+/// The registers that a rule uses.
 #[derive(Clone, Copy)]
 struct Registers {
     rip: u64,
@@ -49,7 +49,7 @@ struct Registers {
     rbp: u64,
 }
 
-/// A caller, with what there is of its registers.
+/// A caller, with its registers as far as they are known.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Caller {
@@ -58,11 +58,11 @@ enum Step {
         rbp: Option<u64>,
     },
     End,
-    /// Not to be had from these registers and the stack, or not known.
+    /// Unknown, or not computable from these registers and the stack.
     Nothing,
 }
 
-/// A word of a memory in which every address holds something else (the finalizer of `SplitMix64`).
+/// A word of a memory with a different value at every address (the finalizer of `SplitMix64`).
 fn memory(address: u64) -> u64 {
     let word = (address ^ (address >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,5 @@
-//! Descriptions of libraries: which functions make and end arenas and what lies in them, and where they have these.
+//! Descriptions of libraries: which functions create and end arenas and objects, and where these functions
+//! keep the relevant values.
 
 use std::fmt;
 use std::fs::File;
@@ -14,25 +15,25 @@ use toml::Spanned;
 
 use super::expression;
 
-/// Those that pyobs has itself.
+/// The descriptions built into pyobs.
 const OWN: &[(&str, &str)] = &[
     ("cudf", include_str!("../../../../libraries/cudf.toml")),
     ("numpy", include_str!("../../../../libraries/numpy.toml")),
     ("pyarrow", include_str!("../../../../libraries/pyarrow.toml")),
     ("quelling_blade", include_str!("../../../../libraries/quelling_blade.toml")),
 ];
-/// Bytes of a description that a user writes.
+/// Upper limit on a user's description, in bytes.
 const SIZE_MAX: u64 = 64 << 10;
 const NAME_MAX: usize = 32;
-/// The key for where a slab lies.
+/// The key for a slab's address.
 const MEMORY: &str = "memory";
 
-/// A library that was asked for, by name or by file.
+/// A library that the user asked for, by name or by file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named(String);
 
 impl Named {
-    /// What is wrong with it, else, in one sentence.
+    /// On failure, returns one sentence that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let is_file = text.contains('/') || Path::new(text).extension().is_some_and(|ending| ending == "toml");
         if is_file || OWN.iter().any(|(name, _)| *name == text) {
@@ -42,7 +43,7 @@ impl Named {
         Err(format!("there is no library `{text}`; there are {}, and files that end in .toml", names.join(" ")))
     }
 
-    /// What is wrong with it, else, in one sentence that names the file and the line.
+    /// On failure, returns one sentence that names the file and the line.
     pub fn load(&self) -> Result<Description, String> {
         if let Some((name, text)) = OWN.iter().find(|(name, _)| *name == self.0) {
             return Description::parse(&format!("{name}.toml"), text);
@@ -56,7 +57,8 @@ impl Named {
     }
 }
 
-/// A little more than may be, so that it is seen. A pipe or a device would keep us waiting, or never end.
+/// Reads one byte more than the limit, so that a longer file is detected. Regular files only: a pipe or a
+/// device could block or never end.
 fn read(path: &Path) -> io::Result<String> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     if !file.metadata()?.is_file() {
@@ -82,11 +84,11 @@ pub struct Description {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
-    /// The base name of the file that a process maps, with stars.
+    /// Pattern for the base name of the mapped file; `*` matches any characters.
     pub module: String,
-    /// With stars.
+    /// Pattern for the symbol; `*` matches any characters.
     pub symbol: String,
-    /// Where the symbol is in the description.
+    /// The symbol's line in the description.
     pub line: usize,
     pub role: Role,
     pub at: At,
@@ -141,7 +143,7 @@ struct ProbeText {
     popped: Option<Spanned<String>>,
 }
 
-/// What is wrong, and where in the text.
+/// The error and its byte range in the text.
 type Wrong = (Range<usize>, String);
 
 impl Description {
@@ -247,7 +249,7 @@ impl Role {
     fn has(self, index: usize, key: &str) -> bool {
         match index {
             value::ARENA => true,
-            // Whose place a slab's memory has.
+            // The object's slot holds a slab's address.
             value::OBJECT if key == MEMORY => matches!(self, Self::Opened | Self::SlabAdded),
             value::OBJECT => matches!(self, Self::ObjectBorn | Self::ObjectDied),
             value::BYTES => matches!(self, Self::Opened | Self::SlabAdded | Self::ObjectBorn),
@@ -258,7 +260,7 @@ impl Role {
     }
 }
 
-/// From 1.
+/// The line number, from 1.
 fn line(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }

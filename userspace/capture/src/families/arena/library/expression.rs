@@ -1,12 +1,12 @@
-//! Where a value is, in words: a register, memory that it leads to, sums.
+//! The notation for where a value is found: a register, the memory it points to, or a sum.
 //!
-//! `arg1` to `arg6` are the function's arguments, `result` what it returns, `stack` where its return address is, the seventh
-//! argument behind it; `[result + 16]` is the word at that address, and
-//! `[[arg1 + 24] + 8]:u32` the four bytes at an offset from what such a word says.
+//! `arg1` to `arg6` are the function's arguments and `result` is its return value. `stack` is the address of
+//! its return address, which the seventh argument follows. `[result + 16]` is the word at that address, and
+//! `[[arg1 + 24] + 8]:u32` the four bytes at an offset from the address that such a word contains.
 
 use pyobs_abi::arena::library::{READS_MAX, RESULT, STACK, Value};
 
-/// What is wrong with it, else, in the end of a sentence.
+/// On failure, returns the end of a sentence that says what is wrong.
 pub fn parse(text: &str) -> Result<Value, String> {
     let (expression, bytes) = match text.trim().rsplit_once("]:") {
         Some((expression, width)) => (format!("{expression}]"), width_of(width.trim())?),
@@ -30,7 +30,7 @@ fn width_of(width: &str) -> Result<u32, String> {
     }
 }
 
-/// `TERM`, `TERM + NUMBER` or `TERM - NUMBER`.
+/// Parses `TERM`, `TERM + NUMBER` or `TERM - NUMBER`.
 fn sum(text: &str, value: &mut Value) -> Result<(), String> {
     let text = text.trim();
     let end = text.rfind(']').map_or(0, |at| at + 1);

@@ -1,8 +1,8 @@
 //! What hits mean for arenas and the objects in them.
 //!
-//! An arena's address may be known only when the first object is made in it: an open arena without an address takes that of the
-//! first object whose arena is not known. A library whose description has no arenas has one in each process, without an
-//! address.
+//! An arena's address may become known only with the first object in it: an open arena without an address
+//! takes that of the first object whose arena is unknown. A library whose description has no arenas has one
+//! per process, without an address.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::super::{Ids, Wanted};
 use super::description::Role;
 use crate::cache::Cache;
 
-/// Arenas, and objects, that are followed at a time.
+/// Arenas and objects tracked at a time; further ones are not followed.
 const ARENAS_MAX: usize = 65_536;
 const OBJECTS_MAX: usize = 1 << 19;
-/// Threads that something is remembered of from one hit to the next.
+/// Threads with state that lasts from one hit to the next.
 const THREADS_MAX: usize = 4096;
-/// Slabs of one thread whose places are remembered from one hit to the next.
+/// Slabs of one thread whose addresses are kept from one hit to the next.
 const PLACES_MAX: usize = 64;
 
-/// Of a process: a library and an address.
+/// Pid, library and address.
 type Key = (u32, usize, u64);
 
 struct LiveArena {
@@ -31,27 +31,26 @@ struct LiveArena {
     begun: Nanos,
     arena: Arena,
     context: Option<u64>,
-    /// Of a slab.
+    /// Bytes of one slab and of all slabs.
     slab_bytes: u64,
     slab_total: u64,
-    /// Of the objects that live.
+    /// Bytes of the live objects.
     object_bytes: u64,
     sum: Objects,
     closed: Closing,
 }
 
-/// Whether an arena was closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closing {
     Open,
-    /// The library has kept it, for objects in it were alive. It may be closed once more.
+    /// The library closed it but kept it, because objects in it were alive. It may be closed again.
     Kept,
-    /// The library has let go of it.
+    /// The library has discarded it.
     Popped,
 }
 
 impl LiveArena {
-    /// What it says of itself. Where new slabs are not told of, it has at least one if their size is known.
+    /// The arena's contents. If new slabs are not reported but their size is known, it has at least one.
     fn objects(&self) -> Objects {
         let (slabs, bytes) = match self.slab_total {
             0 if self.slab_bytes > 0 => (1, self.slab_bytes.max(self.object_bytes)),
@@ -62,16 +61,16 @@ impl LiveArena {
     }
 }
 
-/// Memory that a thread has added before it was known to what.
+/// Memory that a thread has added to an arena not yet known.
 #[derive(Default)]
 struct Slabs {
     count: u32,
     bytes: u64,
-    /// Where it lies, with its size.
+    /// Addresses and sizes.
     places: Vec<(u64, u64)>,
 }
 
-/// A hit, and whose it is.
+/// A hit and the process it belongs to.
 pub struct Where<'a> {
     pub hit: &'a Hit,
     pub at: Nanos,
@@ -81,7 +80,7 @@ pub struct Where<'a> {
 }
 
 impl Where<'_> {
-    /// Where a new slab lies, and its size; 0 where that is not told.
+    /// Address and size of a new slab; the size is 0 if it is not known.
     fn place(&self) -> Option<(u64, u64)> {
         let address = self.hit.value(value::OBJECT).filter(|address| *address != 0)?;
         Some((address, self.hit.value(value::BYTES).unwrap_or(0)))
@@ -95,16 +94,16 @@ impl Where<'_> {
 pub struct Lifecycles {
     ids: Ids,
     live: BTreeMap<ArenaId, LiveArena>,
-    /// By what the program has of them, and by their addresses.
+    /// By the library's own identifier, and by address.
     contexts: HashMap<Key, ArenaId>,
     addresses: HashMap<Key, ArenaId>,
-    /// Open ones without an address, the last opened last.
+    /// Open arenas without an address, the latest last.
     unplaced: Vec<ArenaId>,
-    /// With their sizes.
+    /// Each with its arena and its size.
     objects: HashMap<Key, (ArenaId, u64)>,
     /// By thread.
     slabs: Cache<u32, Slabs>,
-    /// What the stack is for that a thread sends next.
+    /// What the next stack of each thread is for.
     stacks: Cache<u32, Wanted>,
     changed: BTreeSet<ArenaId>,
 }
@@ -139,7 +138,7 @@ impl Lifecycles {
         }
     }
 
-    /// What the stack is for that a thread has sent.
+    /// What the stack that a thread has sent is for.
     pub fn stack(&mut self, tid: u32) -> Option<Wanted> {
         self.stacks.remove(&tid)
     }
@@ -202,7 +201,7 @@ impl Lifecycles {
         if popped && alive == 0 {
             return self.die(id, of.at, events);
         }
-        // A library keeps it for something: an object that had died may live again, when another one leads to it.
+        // The library kept it for some object: a dead one may be revived when another object refers to it.
         let escaped = if popped { alive } else { alive.max(1) };
         self.report(id, of.at, events);
         events.push(Event::Arena { at: of.at, id, change: ArenaChange::Closed { escaped, popped } });
@@ -227,7 +226,7 @@ impl Lifecycles {
         }
     }
 
-    /// A size that is not told is that of the arena's slabs.
+    /// A slab without a known size has the size of the arena's slabs.
     fn place_slab(&self, id: ArenaId, place: Option<(u64, u64)>, at: Nanos, events: &mut Vec<Event>) {
         let Some((address, bytes)) = place else { return };
         let bytes = if bytes > 0 { bytes } else { self.live.get(&id).map_or(0, |live| live.slab_bytes) };
@@ -246,7 +245,7 @@ impl Lifecycles {
 
     fn object_born(&mut self, of: &Where<'_>, address: Option<u64>, events: &mut Vec<Event>) {
         let Some(object) = of.hit.value(value::OBJECT).filter(|object| *object != 0) else { return };
-        // What a function returns may have been returned to it.
+        // A wrapper may return an object that an inner function returned before.
         if self.objects.contains_key(&of.key(object)) {
             return;
         }
@@ -290,7 +289,7 @@ impl Lifecycles {
         live.sum.dead += 1;
         live.object_bytes = live.object_bytes.saturating_sub(bytes);
         self.changed.insert(id);
-        // The last owner is about to go.
+        // The last owner is about to release it.
         if live.closed != Closing::Open && of.hit.value(value::USES) == Some(1) {
             self.die(id, of.at, events);
         }
@@ -327,13 +326,14 @@ impl Lifecycles {
         }
     }
 
-    /// Tells what has changed since the last call.
+    /// Emits what has changed since the last call.
     pub fn tick(&mut self, at: Nanos, events: &mut Vec<Event>) {
         let changed: Vec<ArenaId> = self.changed.iter().copied().collect();
         changed.into_iter().for_each(|id| self.report(id, at, events));
     }
 
-    /// A process has ended, or is another program now. Its end tells the same of its arenas.
+    /// Forgets a process that has ended or runs another program now. No event per arena: the end of the
+    /// process implies theirs.
     pub fn ended(&mut self, pid: u32, at: Nanos, events: &mut Vec<Event>) {
         let ids: Vec<ArenaId> = self.live.iter().filter(|(_, live)| live.pid == pid).map(|(id, _)| *id).collect();
         for id in ids {

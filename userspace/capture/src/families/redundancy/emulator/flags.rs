@@ -1,10 +1,10 @@
-//! The arithmetic flags, and what branches make of them.
+//! The arithmetic flags, and the branch conditions that depend on them.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 use super::Machine;
 
-/// As rflags has them.
+/// Bits of rflags.
 const CARRY: u64 = 1;
 const PARITY: u64 = 1 << 2;
 const ZERO: u64 = 1 << 6;

@@ -1,4 +1,4 @@
-//! Pieces of code, written by hand.
+//! Tests with handwritten code.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The lines of a unit, by address.
+//! A unit's lines by address.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use gimli::{DebugLine, DebugLineOffset, IncompleteLineProgram, LineInstruction, 
 
 use super::reader::{Header, Reader, Root, Slice};
 
-/// The longest line program, and the longest list of files in one. The latter takes many times that in memory.
+/// The longest line program, and its longest header, whose list of files takes many times its size in memory.
 const PROGRAM_MAX: u64 = 8 << 20;
 const HEADER_MAX: u64 = 256 << 10;
 const ROWS_MAX: usize = 1 << 18;
-/// Sequences before an address that are looked at for one that reaches as far.
+/// Sequences before an address that are checked for one that extends to it.
 const LOOK_BACK: usize = 4;
-/// Names of files are cut behind so many bytes.
+/// Longer file names are truncated.
 const PATH_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// From the start of the sequence on.
+    /// Relative to the start of the sequence.
     offset: u32,
     line: u32,
     file: u32,
 }
 
-/// Rows for addresses without a gap.
+/// Rows for a contiguous range of addresses.
 #[derive(Clone, Copy, Debug)]
 struct Sequence {
     start: u64,
@@ -40,11 +40,11 @@ pub struct Lines {
     files: HashMap<u32, Arc<str>>,
 }
 
-/// A line of a file; `None` where the compiler does not tell.
+/// A file and a line; `None` if the compiler does not give it.
 pub type Place = (Option<Arc<str>>, Option<u32>);
 
 impl Lines {
-    /// Reads a unit's lines, and the names of the files that they or `called` are in.
+    /// Reads a unit's lines, and the names of the files that they or `called` refer to.
     pub fn read(reader: &Reader<'_>, root: &Root, header: &Header, called: impl Iterator<Item = u32>) -> Option<Self> {
         let offset = root.line_program?;
         let bytes = program(reader, offset)?;
@@ -52,7 +52,7 @@ impl Lines {
         let mut program =
             DebugLine::new(&bytes, LittleEndian).program(DebugLineOffset(0), address_size, None, None).ok()?;
         let mut lines = Self::default();
-        // A broken end leaves what was read before it.
+        // On a malformed instruction, what was read before it is kept.
         let _ = lines.run(&mut program);
         lines.sequences.sort_unstable_by_key(|sequence| sequence.start);
         lines.sequences.shrink_to_fit();
@@ -73,14 +73,14 @@ impl Lines {
         let mut row = LineRow::new(program.header());
         let mut start = None;
         let mut first = 0;
-        // The linker left this code out.
+        // Set if the linker removed this code.
         let mut is_gone = false;
         while let Some(instruction) = instructions.next_instruction(program.header())? {
             match instruction {
                 LineInstruction::SetAddress(address) => {
                     is_gone = address == 0 || address < row.address() || address >= u64::MAX - 1;
                 }
-                // It would grow the list of files without a bound; no compiler writes it.
+                // It would let the file list grow without bound, and no compiler emits it.
                 LineInstruction::DefineFile(_) => continue,
                 _ => {}
             }
@@ -116,7 +116,7 @@ impl Lines {
         match self.rows.get_mut(first..).unwrap_or_default().last_mut() {
             // The last row for an address counts.
             Some(last) if last.offset == row.offset => *last = row,
-            // Rows differ also in what is not asked for: columns, views, statements.
+            // Rows may differ only in details not needed here: columns, views, statements.
             Some(last) if (last.line, last.file) == (row.line, row.file) => {}
             _ => self.rows.push(row),
         }
@@ -147,7 +147,7 @@ impl Lines {
         (self.files.get(&file).cloned(), (line != 0).then_some(line))
     }
 
-    /// Bytes that this takes in memory, about.
+    /// Approximate size in memory in bytes.
     pub fn bytes(&self) -> usize {
         self.sequences.len() * size_of::<Sequence>()
             + self.rows.len() * size_of::<Row>()
@@ -155,7 +155,7 @@ impl Lines {
     }
 }
 
-/// The bytes of a line program, if its sizes are sensible.
+/// The bytes of a line program, if its sizes are plausible.
 fn program(reader: &Reader<'_>, offset: u64) -> Option<Vec<u8>> {
     let section = reader.parts.line;
     let head = section.read(reader.file, offset, 24)?;
@@ -172,7 +172,7 @@ fn program(reader: &Reader<'_>, offset: u64) -> Option<Vec<u8>> {
     section.read(reader.file, offset, usize::try_from(length).ok()? + after)
 }
 
-/// The path of a file as the compiler was told it.
+/// A file's path as it was passed to the compiler.
 fn path(reader: &Reader<'_>, root: &Root, program: &IncompleteLineProgram<Slice<'_>>, file: u32) -> Option<Arc<str>> {
     let header = program.header();
     let text = |value| reader.text(root, header.encoding().format, value);

@@ -1,5 +1,5 @@
-//! Reads what an entry of the debug information says: its attributes refer to other sections, of which the pieces that
-//! are asked for are read.
+//! Reads entries of the debug information. Their attributes refer to other sections, which are read piece by
+//! piece.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use super::super::sections::{Extent, Sections};
 pub type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub type Value<'a> = AttributeValue<Slice<'a>>;
 
-/// Tables of abbreviations are read in pieces of these sizes until one holds all of it.
+/// Abbreviation tables are read with these sizes until the whole table fits.
 const ABBREVIATIONS: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
-/// Tables of abbreviations that are kept, of those that are not huge.
+/// Cached abbreviation tables, not counting huge ones.
 const ABBREVIATIONS_KEPT: usize = 16;
-/// The piece of the range lists that is kept: nearly always long enough, and for a list that is longer. What a unit refers to
-/// lies together.
+/// Sizes of the cached window of the range lists: the usual one, and one for longer lists. A unit's lists are
+/// close together.
 const WINDOWS: [usize; 2] = [32 << 10, 256 << 10];
-/// Ranges that are read of one entry.
+/// Ranges read per entry.
 const RANGES_MAX: usize = 65_536;
-/// Sizes of an entry: nearly always, at the most.
+/// Size of an entry: nearly always, and at most.
 const ENTRY: [usize; 2] = [256, 16 << 10];
 
 /// The sections that are read.
@@ -60,25 +60,25 @@ impl Parts {
     }
 }
 
-/// Tables of abbreviations by their offset, the one that was used last first.
+/// Abbreviation tables by their offset, the most recently used first.
 #[derive(Debug, Default)]
 pub struct AbbreviationTables(Vec<(u64, Arc<Abbreviations>)>);
 
-/// What the header of a unit says.
+/// A unit's header.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
-    /// Of the header, in `.debug_info`.
+    /// Offset of the header in `.debug_info`.
     pub offset: u64,
     pub length: u64,
-    /// Where the entries begin, from `offset` on.
+    /// Start of the entries, relative to `offset`.
     pub entries: u64,
     pub encoding: Encoding,
     pub abbreviations: u64,
-    /// It describes code, not a type alone.
+    /// Whether it describes code, not just a type.
     pub has_code: bool,
 }
 
-/// What a unit says of itself, which its entries refer to.
+/// Attributes of a unit that its entries refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Root {
     pub low: u64,
@@ -89,7 +89,7 @@ pub struct Root {
     range_lists: u64,
 }
 
-/// The attributes that say what code an entry is about.
+/// The attributes that define an entry's code.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span<'a> {
     low: Option<Value<'a>>,
@@ -118,7 +118,7 @@ pub struct Reader<'f> {
     tables: &'f mut AbbreviationTables,
     window: Vec<u8>,
     window_start: u64,
-    /// Ranges that may still be read; a hostile file has each entry refer to the same long list.
+    /// Ranges that may still be read. In a hostile file every entry may refer to the same long list.
     pub ranges_left: usize,
 }
 
@@ -128,7 +128,7 @@ impl<'f> Reader<'f> {
     }
 
     pub fn header(&self, offset: u64) -> Option<Header> {
-        // Long enough for a header of either format and any kind.
+        // Enough for a header in either format and of any kind.
         let bytes = self.parts.info.read(self.file, offset, 40)?;
         let mut left = Slice::new(&bytes, LittleEndian);
         let (length, format) = left.read_initial_length().ok()?;
@@ -189,7 +189,7 @@ impl<'f> Reader<'f> {
         None
     }
 
-    /// The attributes of one entry, whose bytes go to `into`; those of its unit need not be there.
+    /// The attributes of one entry, whose bytes are read into `into`. Works without those of its unit.
     pub fn entry<'b>(
         &self,
         header: &Header,
@@ -226,7 +226,7 @@ impl<'f> Reader<'f> {
                 _ => {}
             }
         }
-        // These may refer to bases that come behind them.
+        // These attributes may depend on bases that come after them, so they are read in a second pass.
         for (name, value) in attributes {
             match name {
                 gimli::DW_AT_low_pc => root.low = self.address(&root, value).unwrap_or(0),
@@ -237,7 +237,7 @@ impl<'f> Reader<'f> {
         Some(root)
     }
 
-    /// The code that a unit is about.
+    /// The code that a unit describes.
     pub fn unit_ranges(&mut self, header: &Header, abbreviations: &Abbreviations) -> Option<Vec<Range<u64>>> {
         let root = self.root(header, abbreviations)?;
         let mut bytes = Vec::new();
@@ -284,7 +284,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// Adds the ranges of addresses that an entry is about.
+    /// Appends the address ranges that an entry describes.
     pub fn ranges(&mut self, root: &Root, encoding: Encoding, span: Span<'_>, into: &mut Vec<Range<u64>>) {
         if let Some(lists) = span.ranges {
             let _ = self.listed_ranges(root, encoding, lists, into);
@@ -318,14 +318,14 @@ impl<'f> Reader<'f> {
         if self.list(root, encoding, offset, into).is_some() {
             return Some(());
         }
-        // It may go on behind the window.
+        // The list may extend beyond the window.
         into.truncate(before);
         self.window.clear();
         self.slide(section, offset, WINDOWS[1])?;
         self.list(root, encoding, offset, into)
     }
 
-    /// The list at an offset that is in the window. `None` is one without an end there.
+    /// The list at an offset in the window. `None` if it does not end there.
     fn list(&mut self, root: &Root, encoding: Encoding, offset: u64, into: &mut Vec<Range<u64>>) -> Option<()> {
         let bytes = Slice::new(self.window.get(usize::try_from(offset - self.window_start).ok()?..)?, LittleEndian);
         let mut list = RangeLists::new(DebugRanges::from(bytes), DebugRngLists::from(bytes))
@@ -362,7 +362,7 @@ impl<'f> Reader<'f> {
         Some(())
     }
 
-    /// Puts the window where a list of usual length at `offset` is in it whole.
+    /// Moves the window so that it contains a list of usual length at `offset`.
     fn slide(&mut self, section: Extent, offset: u64, size: usize) -> Option<()> {
         let end = offset.saturating_add(size as u64 / 4).min(section.length());
         let has = self.window_start..self.window_start + self.window.len() as u64;
@@ -386,7 +386,7 @@ fn attributes<'b>(
     specifications.iter().map(|one| read(*one).map(|attribute| (attribute.name(), attribute.value()))).collect()
 }
 
-/// What the linker left out has the address 0.
+/// Code removed by the linker has address 0.
 fn add(low: u64, end: Option<u64>, into: &mut Vec<Range<u64>>) {
     if let Some(end) = end
         && low != 0

@@ -1,4 +1,4 @@
-//! The functions of a unit, those inlined into them, and its lines.
+//! A unit's functions, the calls inlined into them, and its lines.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use gimli::{AttributeValue, EntriesRaw, LittleEndian, UnitOffset};
 use super::lines::{Lines, Place};
 use super::reader::{Header, Reader, Root, Slice, Span};
 
-/// The largest unit that is read.
+/// Larger units are not read.
 const UNIT_MAX: u64 = 16 << 20;
-/// Functions and inlined calls of a unit, and their pieces, which are remembered.
+/// Functions and inlined calls kept per unit, and their ranges.
 const SCOPES_MAX: usize = 1 << 17;
-/// Calls that are shown at one address.
+/// Inlined calls shown at one address.
 const INLINED_MAX: usize = 64;
 
-/// A piece of a function's code.
+/// A range of a function's code.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: u64,
@@ -31,11 +31,11 @@ impl Piece {
 /// A function, or an inlined call of one.
 #[derive(Clone, Debug)]
 struct Scope {
-    /// Where in `.debug_info` the function's name is told; 0 for nowhere.
+    /// Offset in `.debug_info` of the entry with the function's name; 0 if there is none.
     entry: u64,
     call_file: u32,
     call_line: u32,
-    /// Of a function: its inlined calls' pieces.
+    /// For a function: the ranges of its inlined calls.
     inlined: Range<u32>,
 }
 
@@ -44,7 +44,7 @@ pub struct Unit {
     /// By address.
     functions: Vec<Piece>,
     scopes: Vec<Scope>,
-    /// As they come in the file: an inlined call before those inlined into it.
+    /// In file order: an inlined call comes before those inlined into it.
     inlined: Vec<Piece>,
     lines: Lines,
 }
@@ -74,7 +74,7 @@ impl Unit {
             UnitOffset(first),
         );
         let mut unit = Self { functions: Vec::new(), scopes: Vec::new(), inlined: Vec::new(), lines: Lines::default() };
-        // A broken end leaves what was read before it.
+        // On a malformed entry, what was read before it is kept.
         let _ = unit.read_entries(reader, &root, &header, entries);
         drop(bytes);
         unit.functions.sort_by_key(|piece| piece.start);
@@ -94,7 +94,7 @@ impl Unit {
         mut entries: EntriesRaw<'_, Slice<'_>>,
     ) -> gimli::Result<()> {
         let mut ranges = Vec::new();
-        // Functions that the entry is in, with their depths.
+        // Functions that contain the entry, with their depths.
         let mut inside: Vec<(isize, usize)> = Vec::new();
         while !entries.is_empty() && self.scopes.len().max(self.inlined.len()).max(self.functions.len()) < SCOPES_MAX {
             let depth = entries.next_depth();
@@ -113,7 +113,7 @@ impl Unit {
             for specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(*specification)?;
                 match (attribute.name(), attribute.value()) {
-                    // What is asked for later is the function's name, which is there.
+                    // Only the function's name is needed later, and the origin has it.
                     (gimli::DW_AT_abstract_origin, AttributeValue::UnitRef(origin)) => {
                         scope.entry = header.offset + origin.0 as u64;
                     }
@@ -160,12 +160,12 @@ impl Unit {
         }
     }
 
-    /// The functions at an address, outermost first, each with the place in it. Without a function the place alone is
-    /// told, if it is known.
+    /// The functions at an address, outermost first, each with the line in it. Without a function, only the
+    /// line, if known.
     pub fn find(&self, address: u64) -> (Vec<Frame>, Option<Place>) {
         let place = self.lines.find(address);
         let after = self.functions.partition_point(|piece| piece.start <= address);
-        // Functions lie beside each other, or one in another.
+        // Functions are adjacent or nested.
         let function = self.functions[..after].iter().rev().take(8).find(|piece| piece.has(address));
         let Some(function) = function.and_then(|piece| self.scopes.get(piece.scope as usize)) else {
             return (Vec::new(), place);
@@ -181,7 +181,7 @@ impl Unit {
         (frames, place)
     }
 
-    /// Bytes that this takes in memory, about.
+    /// Approximate size in memory in bytes.
     pub fn bytes(&self) -> usize {
         (self.functions.len() + self.inlined.len()) * size_of::<Piece>()
             + self.scopes.len() * size_of::<Scope>()

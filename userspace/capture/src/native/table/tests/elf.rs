@@ -1,4 +1,4 @@
-//! ELF files made byte by byte.
+//! Builds ELF files byte by byte.
 
 pub const CODE: u64 = 0x1000;
 const EH_FRAME_HDR: u64 = 0x2000;
@@ -21,7 +21,7 @@ impl Frames {
         Self { bytes: Vec::new(), address: None }
     }
 
-    /// An entry of an id and what follows it, padded with `DW_CFA_nop`. Gives its offset.
+    /// Appends an entry with an id and contents, padded with `DW_CFA_nop`. Returns its offset.
     fn entry(&mut self, id: u32, contents: &[u8]) -> u32 {
         let start = self.bytes.len();
         let length = (4 + contents.len()).next_multiple_of(4);
@@ -38,7 +38,7 @@ impl Frames {
         // Factors of code (1) and data (-8), the register of the return address.
         contents.extend([0, 1, 0x78, 16]);
         if self.address.is_some() {
-            // Four bytes, signed, from where they are.
+            // Pointer encoding: four bytes, signed, pc-relative.
             contents.extend([1, 0x1b]);
         }
         contents.extend(instructions);
@@ -61,7 +61,7 @@ impl Frames {
     }
 }
 
-/// An ELF file whose offsets are its addresses: code at [`CODE`], up to the page of data.
+/// An ELF file whose offsets equal its addresses: code from [`CODE`] up to the page of data.
 #[derive(Default)]
 pub struct Image {
     /// Name, address, contents, flags.
@@ -99,7 +99,7 @@ impl Image {
         let data = [kinds(1, 4), EH_FRAME_HDR, EH_FRAME_HDR, EH_FRAME_HDR, 0x800, 0x800, 0x1000];
         let header = [kinds(0x6474_e550, 4), EH_FRAME_HDR, EH_FRAME_HDR, EH_FRAME_HDR, 8, 8, 4];
         put(64, &longs(&[code, data, header].concat()));
-        // Version, encodings (pointer from here; no count, no table), the pointer.
+        // Version, encodings (pc-relative pointer; no count, no table), the pointer.
         put(EH_FRAME_HDR, &[1, 0x1b, 0xff, 0xff]);
         put(EH_FRAME_HDR + 4, &((EH_FRAME - EH_FRAME_HDR - 4) as u32).to_le_bytes());
 

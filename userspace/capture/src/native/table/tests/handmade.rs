@@ -1,4 +1,4 @@
-//! Files made byte by byte: what compilers here do not write, and what no linker writes.
+//! Files made byte by byte: what local compilers do not emit, and what no linker produces.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const FRAME_ON_STACK: [u8; 5] = [DW_CFA_def_cfa.0, 7, 8, DW_CFA_offset.0 | 16, 1];
 const RETURN_ADDRESS_UNDEFINED: [u8; 2] = [DW_CFA_undefined.0, 16];
-/// What GCC writes for a function that realigned its stack: CFA at *(rbp - 8), rbp at *rbp.
+/// What GCC emits for a function that realigned its stack: CFA at *(rbp - 8), rbp at *rbp.
 const REALIGNED: [u8; 9] =
     [DW_CFA_def_cfa_expression.0, 3, DW_OP_breg6.0, 0x78, DW_OP_deref.0, DW_CFA_expression.0, 6, 2, DW_OP_breg6.0];
 
@@ -23,7 +23,7 @@ fn table(image: Image) -> Table {
     table
 }
 
-/// A function of each kind, one of them in `.debug_frame` only, and the stubs that lld makes.
+/// A function of each kind, one of them only in `.debug_frame`, and the stubs that lld creates.
 fn sample() -> Image {
     let mut eh = Frames::eh_frame();
     let cie = eh.cie("zR", &FRAME_ON_STACK);
@@ -49,7 +49,7 @@ fn functions_of_each_kind() {
         (0x143, push(1)),
         (0x144, realigned),
         (0x17f, realigned),
-        // Only `.debug_frame` has it, up to where `.eh_frame` has another opinion.
+        // Only `.debug_frame` has it, up to where `.eh_frame` differs.
         (0x180, framed),
         (0x1ff, framed),
         (0x200, Rule::new(cfa::END, 0, rbp::UNDEFINED, 0)),
@@ -98,7 +98,7 @@ fn what_fits_a_row_and_what_does_not() {
         |register_: u8, offset: i16| cfa_expression(&[&register(register_, offset)[..], &[DW_OP_deref.0]].concat());
     let framed = |kind, offset: i16| Rule::new(kind, offset.cast_unsigned(), rbp::SAME, 0);
     let saved = |kind, offset: i16| Rule::new(cfa::RSP, 1, kind, offset.cast_unsigned());
-    // Offsets of registers count from the CFA in words downwards, those of expressions in bytes upwards.
+    // Offsets of registers count down from the CFA in words; those of expressions count up in bytes.
     let rows = [
         (cfa(7, -3), framed(cfa::RSP, 3)),
         (cfa(RBP, -2), framed(cfa::RBP, 2)),
@@ -181,7 +181,7 @@ fn stubs_of_other_linkers() {
 
 #[test]
 fn signal_frames_are_those_of_the_kernel() {
-    // rsp at *(rsp + 160), the return address at *(rsp + 168), or at an offset of another context.
+    // rsp at *(rsp + 160), and the return address at *(rsp + 168) or at the offset of another context.
     let context = |rip: u8| {
         [
             DW_CFA_def_cfa_expression.0,
@@ -223,7 +223,7 @@ fn a_terminator_in_between_and_a_broken_entry_lose_only_themselves() {
     let unknown = eh.cie("zQ", &FRAME_ON_STACK);
     eh.fde(unknown, CODE + 0x120, 0x20, &[]);
     eh.fde(cie, 0x9000, 0x20, &[]);
-    // No such instruction.
+    // An invalid instruction.
     eh.fde(cie, CODE + 0x140, 0x20, &[DW_CFA_advance_loc.0 | 8, 0x3f]);
     eh.fde(cie, CODE + 0x160, 0x20, &[]);
     let table = table(Image::default().with(eh));
@@ -304,7 +304,7 @@ fn a_file_that_was_cut_off_while_it_was_read_is_an_error() {
 
 #[test]
 fn rows_count_in_the_file_whatever_the_addresses() {
-    // BOLT moves hot code into a segment of its own, at another distance between address and offset.
+    // BOLT moves hot code into a separate segment, with another difference between address and offset.
     let segments = vec![
         Segment { vaddr: 0x40_2a00, offset: 0x1a00, size: 0x1000 },
         Segment { vaddr: 0x80_0000, offset: 0x4000, size: 0x2000 },

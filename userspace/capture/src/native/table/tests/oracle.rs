@@ -1,4 +1,4 @@
-//! Tables against gimli's look-up and a full evaluation of the row that it finds, expressions included.
+//! Compares tables with gimli's look-up and a full evaluation of the row it finds, expressions included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,12 +12,13 @@ use object::{Object, ObjectSection};
 use super::*;
 use crate::native::rules::Bytes;
 
-/// Addresses that are looked up in a file. An unoptimised build takes some 20 us for each.
+/// Addresses looked up per file. A debug build takes about 20 µs for each.
 const ADDRESSES: usize = 3000;
-/// Of those, how many also by a pass over all functions: gimli's table of `.eh_frame_hdr` finds the others.
+/// How many of those are also found by scanning all functions; the others use gimli's table of
+/// `.eh_frame_hdr`.
 const SEARCHED: usize = 5;
 
-/// The caller as DWARF says it.
+/// The caller according to DWARF.
 struct Oracle<'a> {
     section: &'a EhFrame<Bytes<'a>>,
     encoding: gimli::Encoding,
@@ -87,7 +88,7 @@ impl Oracle<'_> {
     }
 }
 
-/// Whether a row is of the forms that make up nearly all code, for which "does not fit" is no excuse.
+/// Whether a row has a form that nearly all code uses, so that it must fit a rule.
 fn plain(row: &UnwindTableRow<usize>) -> bool {
     let small = |offset: i64, limit| offset % 8 == 0 && (0..limit).contains(&(offset / 8));
     let cfa = matches!(row.cfa(), CfaRule::RegisterAndOffset { register: X86_64::RSP | X86_64::RBP, offset } if small(*offset, 1 << 16));
@@ -110,8 +111,8 @@ fn compare(rule: Rule, row: &UnwindTableRow<usize>, oracle: &Oracle<'_>, at: &st
     }
 }
 
-/// Compares at pseudo-random addresses, and at the ends of the rows that those are in. Gives the number of addresses
-/// with a row.
+/// Compares at pseudo-random addresses and at the ends of their rows. Returns the number of addresses with a
+/// row.
 fn compare_file(name: &str, data: &[u8], table: &Table) -> usize {
     check(table);
     let elf = object::File::parse(data).unwrap();
@@ -155,7 +156,7 @@ fn compare_file(name: &str, data: &[u8], table: &Table) -> usize {
             _ => eh_frame.fde_for_address(&bases, pc, EhFrame::cie_from_offset),
         };
         let Ok(fde) = fde else {
-            // Padding: the row before it runs on. Further on only stubs have rows that no section states.
+            // In padding the row before it applies. Elsewhere only stubs have rows that no section states.
             let rule = look_up(pc);
             let before = (1..=u64::from(GAP_MAX)).any(|back| look_up(pc.wrapping_sub(back)) == rule);
             assert!(rule == NONE || before || plts.iter().any(|plt| plt.contains(&pc)), "{name}: {pc:#x} has {rule:?}");
@@ -173,7 +174,8 @@ fn compare_file(name: &str, data: &[u8], table: &Table) -> usize {
     found
 }
 
-/// What this process has mapped as code, and an interpreter and a library with hand-written assembly where there are.
+/// The code files mapped by this process, plus an interpreter and a library with handwritten assembly if they
+/// exist.
 fn files() -> BTreeSet<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mapped = maps

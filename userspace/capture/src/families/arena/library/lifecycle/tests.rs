@@ -2,7 +2,7 @@ use pyobs_abi::record::Header;
 
 use super::*;
 
-/// A library with contexts: what hits it makes, and what comes of them.
+/// A library with contexts: makes hits and collects their events.
 struct Library {
     lifecycle: Lifecycles,
     kind: Arc<str>,
@@ -43,7 +43,7 @@ impl Library {
         self.hit(Role::ObjectDied, &[(value::OBJECT, object), (value::USES, uses)]);
     }
 
-    /// What was told of an arena, in short.
+    /// The events of one arena in short form.
     fn reported(&self, id: u32) -> Vec<String> {
         let own = self.events.iter().filter_map(|event| match event {
             Event::Arena { id: ArenaId(of), change, .. } if *of == id => Some(match change {
@@ -68,7 +68,7 @@ fn an_arena_that_nothing_escapes_from_dies_when_it_is_closed() {
     library.died(10, 2);
     library.close(1, 1);
     assert_eq!(library.reported(0), ["begun 0", "begun a0", "1-1 in 1: 100", "died"]);
-    // The same address is another arena then.
+    // The same address now belongs to another arena.
     library.open(1);
     library.born(10, 0xa0);
     library.lifecycle.tick(Nanos(99), &mut library.events);
@@ -156,7 +156,8 @@ fn one_that_is_kept_is_kept_for_something() {
     assert_eq!(library.reported(0), ["begun 0", "begun a0", "1-1 in 1: 100", "closed 1 false"]);
 }
 
-/// As cuDF would: a launch, a column of its array, a launch that frees it; the same without the last; launches of others.
+/// What cuDF does: a launch, a column in its array, a launch that frees the array; then the same without the
+/// last launch, and launches of other kinds.
 #[test]
 fn arrays_that_no_launch_frees_are_left() {
     let mut library = Library::new();
@@ -164,7 +165,7 @@ fn arrays_that_no_launch_frees_are_left() {
     let launch = |library: &mut Library, first| library.hit(Role::ObjectDied, &[(value::OBJECT, first)]);
     launch(&mut library, 0x7f00);
     column(&mut library, 0x7f00);
-    // The one without a stream calls the one with.
+    // The constructor without a stream calls the one with a stream.
     column(&mut library, 0x7f00);
     library.hit(Role::ObjectDied, &[]);
     launch(&mut library, 0x1234);

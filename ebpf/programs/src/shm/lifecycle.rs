@@ -3,15 +3,15 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use pyobs_abi::{
     process::Fork,
-    record::{self, Header, Loss},
+    record::{self, Loss},
     shm::{Hull, what},
 };
 
-use super::{SHM_HOLDERS, SHM_SEGMENTS, hull, send};
+use super::{SHM_HOLDERS, SHM_SEGMENTS, hull, send_change};
 use crate::common::{
     files::Inode,
     maps::{count_loss, pid, put},
-    ring,
+    ring::{self, Route},
     task::Task,
 };
 
@@ -28,9 +28,7 @@ pub fn shm_fork(context: RawTracePointContext) -> i32 {
         return 0;
     }
     put(&SHM_HOLDERS, &tgid, &hull, Loss::SegmentTable);
-    let fork = Fork { header: ring::header(record::SHM_FORK), child: tgid, padding: 0 };
-    // SAFETY: plain integers without padding (pyobs-abi asserts it).
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const fork).cast(), size_of::<Fork>()) });
+    ring::send(&Fork { header: ring::header(record::SHM_FORK), child: tgid, padding: 0 }, Route::lazy());
     0
 }
 
@@ -41,29 +39,22 @@ pub fn shm_exec(_context: RawTracePointContext) -> i32 {
         return 0;
     }
     super::hold(Hull::default());
-    tell(record::SHM_EXEC);
+    ring::send(&ring::header(record::SHM_EXEC), Route::lazy());
     0
 }
 
-/// `sched_process_exit(struct task_struct *p)`: each thread's end; the process has ended with its last one.
+/// `sched_process_exit(struct task_struct *p)`: runs at the end of each thread. The process ends with the last one.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn shm_exit(_context: RawTracePointContext) -> i32 {
     if hull().is_none() || Task::current().live_threads() != Some(0) {
         return 0;
     }
     let _ = SHM_HOLDERS.remove(pid());
-    tell(record::SHM_EXIT);
+    ring::send(&ring::header(record::SHM_EXIT), Route::lazy());
     0
 }
 
-#[inline(always)]
-fn tell(kind: u32) {
-    let header = ring::header(kind);
-    // SAFETY: as above.
-    ring::send(unsafe { core::slice::from_raw_parts((&raw const header).cast(), size_of::<Header>()) });
-}
-
-/// `mm_filemap_delete_from_page_cache(struct folio *folio)`: for each page, of all files.
+/// `mm_filemap_delete_from_page_cache(struct folio *folio)`: runs for each page, of all files.
 #[raw_tracepoint(tracepoint = "mm_filemap_delete_from_page_cache")]
 pub fn shm_evict(context: RawTracePointContext) -> i32 {
     let Some(inode) = Inode::of_page(context.arg(0)) else { return 0 };
@@ -71,9 +62,9 @@ pub fn shm_evict(context: RawTracePointContext) -> i32 {
         return 0;
     }
     let Some(facts) = super::facts(inode) else { return 0 };
-    // One word for all pages.
+    // The first page that finds the entry reports for all pages.
     if SHM_SEGMENTS.remove(facts.inode).is_ok() {
-        send(what::RELEASED, Some(&facts), |_| ());
+        send_change(what::RELEASED, Some(&facts), |_| ());
     }
     0
 }
