@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let needed =
         || flaky::file().map(drop).ok_or_else(|| "`cargo xtask test` runs this after all other suites".to_owned());
     run(vec![
-        case("few_cases_of_this_run_were_tried_again", move || {
+        case("few_cases_of_this_run_were_retried", move || {
             let noted = noted();
             if !noted.is_empty() {
                 println!("\nflaky: failed, then passed on a retry\n  {}\n", noted.join("\n  "));
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             assert!(noted.len() <= flaky::MOST, "{} cases were retried, more than {}", noted.len(), flaky::MOST);
         })
         .needs(needed()),
-        case("no_case_was_tried_again_twice_in_ten_runs", move || {
+        case("no_case_was_retried_twice_in_ten_runs", move || {
             let file = file().with_extension("history");
             let history = fs::read_to_string(&file).unwrap_or_default();
             let (history, often) = flaky::remember(&history, &noted());

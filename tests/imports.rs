@@ -31,7 +31,7 @@ type Imports = BTreeMap<Module, BTreeSet<Module>>;
 fn main() -> ExitCode {
     let mut cases: Vec<Case> =
         CRATES.iter().map(|folder| case(format!("circles/{folder}"), || check(folder))).collect();
-    cases.push(case("circles/a_circle_of_three_is_found", a_circle_of_three_is_found));
+    cases.push(case("circles/a_cycle_of_three_is_found", a_cycle_of_three_is_found));
     run(cases)
 }
 
@@ -175,7 +175,7 @@ fn circles(imports: &Imports) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-fn a_circle_of_three_is_found() {
+fn a_cycle_of_three_is_found() {
     let sources = |third: &str| {
         let files =
             [("", "mod a; mod b; mod c;"), ("a", "use crate::b::B;"), ("b", "fn f() { super::c::g() }"), ("c", third)];

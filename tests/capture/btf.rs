@@ -4,7 +4,7 @@ use pyobs_capture::kernel::btf::{Btf, BtfError};
 use pyobs_tests::{Case, case, needs};
 
 pub fn cases() -> Vec<Case> {
-    vec![case("btf/offsets_agree_with_the_c_library_of_types", offsets).needs(needs::btf())]
+    vec![case("btf/known_offsets_are_right", offsets).needs(needs::btf())]
 }
 
 fn offsets() {

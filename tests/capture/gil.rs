@@ -17,16 +17,16 @@ use crate::thread_state::modules;
 use crate::{for_every_python, generator};
 
 pub fn cases() -> Vec<Case> {
-    let mut cases = for_every_python("gil", "its_holder_is_who_runs_and_its_waiter_sleeps_on_its_condition", contended);
-    cases.extend(for_every_python("gil", "nobody_holds_it_while_the_only_thread_sleeps", released));
+    let mut cases = for_every_python("gil", "the_holder_runs_and_the_waiter_sleeps_on_the_condition", contended);
+    cases.extend(for_every_python("gil", "it_has_no_holder_while_the_only_thread_sleeps", released));
     let own = "an_interpreter_with_a_gil_of_its_own_points_to_it";
     cases.extend(Python::all().iter().filter(|python| python.root.is_none() && python.minor() >= 12).map(|python| {
         let have = if is_free_threaded(python) { Err("it runs without a GIL".to_owned()) } else { Ok(()) };
         case(format!("gil/{}::{own}", python.name()), || own_gils(python)).needs(have)
     }));
-    let confirmed = "gil/python3.13::its_table_in_memory_says_what_the_debug_information_says";
+    let confirmed = "gil/python3.13::the_debug_offsets_match_the_debug_information";
     cases.push(case(confirmed, table_of_3_13).needs(needs::python("3.13")).needs(debug_information_of_3_13()));
-    let stripped = "gil/of_a_stripped_interpreter_is_found_by_its_code_and_in_3_6_not_at_all";
+    let stripped = "gil/in_a_stripped_interpreter_it_is_found_by_code_except_in_3_6";
     cases.push(case(stripped, strip_all).needs(needs::program("strip")));
     cases
 }

@@ -15,11 +15,11 @@ use crate::generator;
 pub fn cases() -> Vec<Case> {
     let one = one();
     vec![
-        case("interpreters/every_one_is_recognised_with_all_that_its_version_has", recognised).needs(one.clone()),
+        case("interpreters/every_interpreter_is_recognised_with_all_its_versions_parts", recognised).needs(one.clone()),
         case("interpreters/disassembly_agrees_with_the_symbols_of_unstripped_files", symbols).needs(unstripped()),
-        case("interpreters/nothing_is_found_in_anything_else_and_quickly", nothing_else),
-        case("interpreters/one_too_old_is_said_to_be", too_old).needs(cpython_2_7()),
-        case("interpreters/a_file_cut_off_or_overwritten_is_an_answer_and_never_a_panic", broken).needs(one),
+        case("interpreters/nothing_is_found_in_other_files_and_quickly", nothing_else),
+        case("interpreters/an_interpreter_that_is_too_old_is_reported", too_old).needs(cpython_2_7()),
+        case("interpreters/truncated_or_overwritten_files_never_panic", broken).needs(one),
     ]
 }
 

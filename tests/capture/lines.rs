@@ -7,7 +7,7 @@ use pyobs_tests::{Case, Python, Workload, needs, workload};
 use crate::{for_pythons, hex};
 
 pub fn cases() -> Vec<Case> {
-    const NAME: &str = "every_offset_of_every_code_object_has_the_line_that_the_interpreter_says";
+    const NAME: &str = "every_offset_of_every_code_object_has_the_interpreters_line";
     // The formats are those up to 3.9, of 3.10, and since then. The newest takes longest.
     let need = |python: &Python| if python.minor() == 10 { Ok(()) } else { needs::few(python) };
     for_pythons("lines", NAME, every_offset, need)

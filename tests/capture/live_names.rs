@@ -14,7 +14,7 @@ use pyobs_tests::{Case, Python, workload};
 use crate::{for_every_python, hex};
 
 pub fn cases() -> Vec<Case> {
-    for_every_python("live_names", "a_waiting_process_has_the_names_and_lines_that_it_says_it_has", check)
+    for_every_python("live_names", "a_waiting_process_has_the_names_and_lines_that_it_reports", check)
 }
 
 /// The offset of `PyFrameObject.f_frame`, after the object's head and `f_back` (3.11+;

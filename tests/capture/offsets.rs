@@ -13,7 +13,7 @@ const TABLE: &str = include_str!("../../userspace/capture/src/cpython/offsets.to
 pub fn cases() -> Vec<Case> {
     let files = generator::find_interpreters();
     let mut cases: Vec<Case> = (6..=13).map(|minor| of_version(minor, &files)).collect();
-    cases.push(case("offsets/what_is_no_interpreter_is_skipped_with_a_reason", no_interpreter));
+    cases.push(case("offsets/other_files_are_skipped_with_a_reason", no_interpreter));
     cases
 }
 
@@ -22,7 +22,7 @@ fn of_version(minor: u8, files: &[PathBuf]) -> Case {
     let files: Vec<PathBuf> = files.iter().filter(wanted).cloned().collect();
     let missing = || format!("there is no CPython 3.{minor} with debug information here");
     let need = if files.is_empty() { Err(missing()) } else { Ok(()) };
-    let name = format!("offsets/python3.{minor}::the_committed_table_is_what_the_debug_information_says");
+    let name = format!("offsets/python3.{minor}::the_committed_table_matches_the_debug_information");
     case(name, move || is_in_the_table(minor, files.clone())).needs(need)
 }
 

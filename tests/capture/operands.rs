@@ -38,7 +38,7 @@ pub fn cases() -> Vec<Case> {
     let need =
         |python: &Python| if python.minor() >= 8 { Ok(()) } else { Err("operands are unknown before 3.8".to_owned()) };
     let places = for_pythons("operands", "operands_lie_where_the_source_says", lie_where_the_source_says, need);
-    let values = for_pythons("operands", "a_call_that_waits_has_its_argument_there", have_their_values, need);
+    let values = for_pythons("operands", "a_waiting_call_has_its_argument_there", have_their_values, need);
     places.into_iter().chain(values).collect()
 }
 

@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
         // Capabilities belong to threads, and cannot be regained, so this needs a thread of its own.
         thread::spawn(move || drop_them(pid)).join().unwrap();
     };
-    vec![case("privileges/what_is_dropped_is_gone_and_what_is_kept_works", body).needs(needs::root())]
+    vec![case("privileges/dropped_rights_are_gone_and_kept_ones_work", body).needs(needs::root())]
 }
 
 fn drop_them(pid: u32) {

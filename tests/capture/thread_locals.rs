@@ -61,7 +61,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend([
         case("thread_locals/an_interpreter_that_exports_nothing_is_found_by_its_section", embedded)
             .needs(needs::compiler(EMBEDDED)),
-        case("thread_locals/a_version_that_does_not_go_with_the_symbols_is_refused", contradictions)
+        case("thread_locals/a_version_that_contradicts_the_symbols_is_refused", contradictions)
             .needs(needs::compiler(SHARED)),
     ]);
     cases
@@ -92,7 +92,7 @@ fn is_understood((name, options, is_expected): Way) -> Case {
         let access = found(name, options).thread_state.tls.expect("the access is not recognised");
         assert!(is_expected(&access), "{access:x?}");
     };
-    case(format!("thread_locals/{name}::the_way_is_understood"), body).needs(needs::compiler(options))
+    case(format!("thread_locals/{name}::the_access_is_recognised"), body).needs(needs::compiler(options))
 }
 
 fn embedded() {

@@ -16,21 +16,21 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for python in Python::all() {
         let each: [Named; 3] = [
-            ("arenas_are_those_that_cpython_counts", counted),
-            ("arenas_that_were_there_before_are_found", found_later),
-            ("births_and_ends_are_the_system_calls_that_strace_sees", traced),
+            ("arenas_match_those_that_cpython_counts", counted),
+            ("arenas_that_already_exist_are_found", found_later),
+            ("births_and_ends_match_the_system_calls_in_strace", traced),
         ];
         cases.extend(each.map(|(name, body)| of(python, name, body).needs(quick(python, name))));
         let rest: [Named; 3] = [
-            ("arenas_that_little_is_left_in_are_a_finding", sparse),
+            ("nearly_empty_arenas_are_a_finding", sparse),
             ("a_forked_child_has_copies", forked),
-            ("other_memory_of_that_size_is_no_arena", no_arena),
+            ("other_memory_of_the_same_size_is_not_an_arena", no_arena),
         ];
         let one = if python.is("3.12") { Ok(()) } else { needs::all() };
         cases.extend(rest.map(|(name, body)| of(python, name, body).needs(one.clone())));
         if python.minor() >= 13 {
             let own = python.clone();
-            let name = format!("{}::heaps_of_mimalloc_hold_what_it_counts", python.name());
+            let name = format!("{}::heaps_match_what_mimalloc_counts", python.name());
             cases.push(case(name, move || heaps(&own)).needs(needs::root()));
         }
     }
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 fn quick(python: &Python, name: &str) -> Result<(), String> {
     let is_stripped = python.executable.starts_with("/usr");
     let is_one = match name {
-        "arenas_are_those_that_cpython_counts" => python.is("3.8") || is_stripped || python.is("3.13"),
-        "arenas_that_were_there_before_are_found" => python.is("3.8") || python.is("3.12"),
+        "arenas_match_those_that_cpython_counts" => python.is("3.8") || is_stripped || python.is("3.13"),
+        "arenas_that_already_exist_are_found" => python.is("3.8") || python.is("3.12"),
         _ => python.is("3.12"),
     };
     if is_one { Ok(()) } else { needs::all() }

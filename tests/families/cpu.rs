@@ -14,13 +14,13 @@ fn main() -> ExitCode {
         truth("3.12", 1, 10),
         truth("3.12", 4, 10),
         deep_stacks_are_complete(),
-        samples_say_where_they_were_taken(),
+        samples_record_their_cpu(),
         too_deep_stacks_keep_the_leaf_and_are_counted(),
-        two_at_once_see_the_same(),
+        two_recordings_at_once_agree(),
         a_rate_is_samples_per_second_of_cpu(),
-        nothing_is_sampled_of_an_idle_process(),
-        samples_are_not_given_up_for_what_else_costs(),
-        a_load_above_the_budget_is_shed_and_taken_again_when_it_ends(),
+        an_idle_process_has_no_samples(),
+        other_costs_do_not_shed_samples(),
+        load_above_the_budget_is_shed_until_it_ends(),
     ];
     for version in ["3.8", "3.10", "3.11", "3.12", "3.13"] {
         for threads in [1, 4] {
@@ -104,7 +104,7 @@ SELECT count(*) FROM samples JOIN outcomes ON outcomes.id = samples.outcome JOIN
 WHERE at_ns BETWEEN first AND last AND name = 'no_python'";
 
 /// Runs two programs, each bound to one CPU.
-fn samples_say_where_they_were_taken() -> Case {
+fn samples_record_their_cpu() -> Case {
     let body = || {
         let burn = needs::python("3.12").unwrap().script(workload("burn.py"));
         let bound = |cpu: &str| {
@@ -128,7 +128,7 @@ fn samples_say_where_they_were_taken() -> Case {
     };
     let two = std::thread::available_parallelism().map_err(|error| error.to_string());
     let two = two.and_then(|cpus| if cpus.get() > 1 { Ok(()) } else { Err("there is one CPU".to_owned()) });
-    let case = case("samples_say_on_which_cpu_they_were_taken", body).needs(needs::root()).needs(two);
+    let case = case("samples_record_their_cpu", body).needs(needs::root()).needs(two);
     case.needs(needs::python("3.12")).needs(needs::program("taskset"))
 }
 
@@ -186,7 +186,7 @@ fn samples_in(recording: &Recording, pid: u32, function: &str) -> f64 {
 }
 
 /// One recording covers the machine and one the program; both must see everything that the program does.
-fn two_at_once_see_the_same() -> Case {
+fn two_recordings_at_once_agree() -> Case {
     let body = || {
         let mut command = needs::python("3.12").unwrap().script(workload("many.py"));
         command.args(["1", "3"]);
@@ -201,7 +201,7 @@ fn two_at_once_see_the_same() -> Case {
         compare::within("samples of two pyobs", first, second, 0.1);
         compare::within("CPU seconds, known and sampled", 3.0, first / f64::from(RATE), 0.15);
     };
-    case("two_at_once_see_the_same", body).needs(needs::root()).needs(needs::python("3.12"))
+    case("two_recordings_at_once_agree", body).needs(needs::root()).needs(needs::python("3.12"))
 }
 
 fn a_rate_is_samples_per_second_of_cpu() -> Case {
@@ -219,7 +219,7 @@ fn a_rate_is_samples_per_second_of_cpu() -> Case {
 
 /// A program that makes segments as fast as it can makes pyobs exceed its budget, whatever happens to the samples. The
 /// report of all these segments must still fit in the machine's memory.
-fn samples_are_not_given_up_for_what_else_costs() -> Case {
+fn other_costs_do_not_shed_samples() -> Case {
     let body = || {
         let script = "import mmap, time\nend = time.monotonic() + 60\n\
                       while time.monotonic() < end: mmap.mmap(-1, 4096).close()";
@@ -237,10 +237,7 @@ fn samples_are_not_given_up_for_what_else_costs() -> Case {
         eprintln!("  {segments} segments, {forgotten} forgotten, {kernel_s:.2} s in the kernel, {late} samples");
         assert!(segments <= 65_536);
     };
-    case("samples_are_not_given_up_for_what_else_costs", body)
-        .needs(needs::root())
-        .needs(needs::python("3.12"))
-        .needs(needs::all())
+    case("other_costs_do_not_shed_samples", body).needs(needs::root()).needs(needs::python("3.12")).needs(needs::all())
 }
 
 /// Burns CPU time, which exceeds the budget at a high rate, and then sleeps.
@@ -253,7 +250,7 @@ deep(60, time.monotonic() + 8)
 time.sleep(20)
 ";
 
-fn a_load_above_the_budget_is_shed_and_taken_again_when_it_ends() -> Case {
+fn load_above_the_budget_is_shed_until_it_ends() -> Case {
     let body = || {
         let record = Record::new().argument("--probe").argument("cpu").rate(20_000).argument("--budget").argument("3");
         let recording = record.command(needs::python("3.12").unwrap().inline(NOISY)).run();
@@ -266,13 +263,13 @@ fn a_load_above_the_budget_is_shed_and_taken_again_when_it_ends() -> Case {
         }
         assert!(!json::list(&recording.report, "/cost/shed").is_empty());
     };
-    case("a_load_above_the_budget_is_shed_and_taken_again_when_it_ends", body)
+    case("load_above_the_budget_is_shed_until_it_ends", body)
         .needs(needs::root())
         .needs(needs::python("3.12"))
         .needs(needs::all())
 }
 
-fn nothing_is_sampled_of_an_idle_process() -> Case {
+fn an_idle_process_has_no_samples() -> Case {
     let body = || {
         let mut command = needs::python("3.12").unwrap().inline("import time; print('ready'); time.sleep(60)");
         command.env("PYTHONDONTWRITEBYTECODE", "1");
@@ -283,5 +280,5 @@ fn nothing_is_sampled_of_an_idle_process() -> Case {
         assert_eq!(recording.report["frames"], serde_json::json!([]));
         assert_eq!(recording.process(idle.pid())["samples"], 0);
     };
-    case("nothing_is_sampled_of_an_idle_process", body).needs(needs::root()).needs(needs::python("3.12"))
+    case("an_idle_process_has_no_samples", body).needs(needs::root()).needs(needs::python("3.12"))
 }

@@ -15,29 +15,29 @@ fn main() -> ExitCode {
     for python in Python::all() {
         let name = python.name();
         if python.minor() > NEWEST {
-            let body = move || is_said_not_to_be_seen(python);
-            let case = case(format!("{name}/calls_that_are_not_seen_are_said_to_be"), body);
+            let body = move || reports_unseen_calls(python);
+            let case = case(format!("{name}/calls_that_cannot_be_seen_are_reported"), body);
             cases.push(case.needs(needs::root()).needs(needs::every(python)));
             continue;
         }
         cases.push(
-            case(format!("{name}/counts_are_those_of_setprofile"), move || counts(python))
+            case(format!("{name}/counts_match_setprofile"), move || counts(python))
                 .needs(needs::root())
                 .needs(needs::every(python)),
         );
         if python.minor() >= 11 {
             let body = move || numbers_of_instructions(python);
-            cases.push(case(format!("{name}/instructions_have_the_numbers_of_the_table"), body));
+            cases.push(case(format!("{name}/instruction_numbers_match_the_table"), body));
         }
     }
     for version in ["3.10", "3.12"] {
-        cases.push(with_python(version, "only_chosen_functions_are_told", chosen));
-        cases.push(with_python(version, "times_are_those_that_the_program_measured", times));
+        cases.push(with_python(version, "only_chosen_functions_are_reported", chosen));
+        cases.push(with_python(version, "times_match_what_the_program_measured", times));
         cases.push(with_python(version, "children_are_counted", children));
         cases.push(with_python(version, "a_command_is_counted", command));
         let slow = if version == "3.12" { Ok(()) } else { needs::all() };
-        cases.push(with_python(version, "the_most_called_stay_inside_the_budget", windows).needs(slow));
-        cases.push(with_python(version, "a_typed_budget_binds_chosen_functions", bound).needs(needs::all()));
+        cases.push(with_python(version, "the_most_called_functions_stay_within_the_budget", windows).needs(slow));
+        cases.push(with_python(version, "an_explicit_budget_binds_chosen_functions", bound).needs(needs::all()));
     }
     pyobs_tests::run(cases)
 }
@@ -114,7 +114,7 @@ fn counts(python: &Python) {
     }
 }
 
-fn is_said_not_to_be_seen(python: &Python) {
+fn reports_unseen_calls(python: &Python) {
     let recording = watched(python, "eval=every_call.py:*");
     assert!(recording.stderr.contains("are not seen"), "{}", recording.stderr);
     assert!(counted(&recording, FILE).is_empty(), "{}", recording.report["calls"]);

@@ -20,11 +20,11 @@ fn main() -> ExitCode {
             let (name, python) = (format!("{}::{what}", python.name()), python.clone());
             case(name, move || body(&python)).needs(needs::root()).needs(has_gil.clone()).needs(every.clone())
         };
-        cases.push(of_this("two_that_compute_wait_for_each_other", two_compute));
-        cases.push(of_this("threads_of_c_code_wait_for_it_before_their_first_frame", before_the_first_frame));
-        cases.push(of_this("one_alone_waits_for_nobody", one_alone).needs(needs::few(python)));
-        cases.push(of_this("one_that_reads_beside_one_that_computes_is_a_convoy", convoy));
-        cases.push(of_this("one_that_sleeps_with_it_is_said_to_sleep", asleep).needs(needs::few(python)));
+        cases.push(of_this("two_computing_threads_wait_for_each_other", two_compute));
+        cases.push(of_this("threads_of_c_code_wait_before_their_first_frame", before_the_first_frame));
+        cases.push(of_this("a_single_thread_never_waits", one_alone).needs(needs::few(python)));
+        cases.push(of_this("a_reader_beside_a_computing_thread_is_a_convoy", convoy));
+        cases.push(of_this("a_holder_that_sleeps_is_reported", asleep).needs(needs::few(python)));
         cases.push(of_this("without_contention_there_is_no_convoy", calm).needs(needs::few(python)));
     }
     pyobs_tests::run(cases)

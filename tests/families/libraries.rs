@@ -17,15 +17,15 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for python in Python::all().iter().filter(|python| python.root.is_none()) {
         let own = python.clone();
-        cases.push(built(python, "arenas_are_those_that_the_library_counts", needs::every(python), move || {
+        cases.push(built(python, "arenas_match_those_that_the_library_counts", needs::every(python), move || {
             quelling(&own);
         }));
         if python.is("3.12") {
             let own = python.clone();
-            let name = "what_is_wrong_with_a_description_is_said_and_the_rest_goes_on";
+            let name = "errors_in_a_description_are_reported_and_the_rest_works";
             cases.push(built(python, name, Ok(()), move || bad_descriptions(&own)));
             let own = python.clone();
-            let name = "a_description_of_a_users_own_is_followed";
+            let name = "a_users_own_description_works";
             cases.push(built(python, name, Ok(()), move || own_description(&own)));
             for how in ["rename", "unlink"] {
                 let own = python.clone();
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
                 cases.push(built(python, &name, Ok(()), move || replaced(&own, how)));
             }
             let own = python.clone();
-            let name = "objects_that_come_too_often_for_a_typed_budget_are_given_up_and_that_is_said";
+            let name = "objects_beyond_an_explicit_budget_are_given_up_and_reported";
             cases.push(built(python, name, Ok(()), move || often(&own)));
             let own = python.clone();
             let name = "a_library_is_off_unless_it_is_named";
@@ -41,8 +41,8 @@ fn main() -> ExitCode {
         }
     }
     for (name, module, body) in [
-        ("arrays_are_those_that_tracemalloc_counts", "numpy", numpy as fn()),
-        ("buffers_are_those_of_the_pool", "pyarrow", pyarrow),
+        ("arrays_match_those_that_tracemalloc_counts", "numpy", numpy as fn()),
+        ("buffers_match_those_of_the_pool", "pyarrow", pyarrow),
     ] {
         cases.push(case(name, body).needs(needs::root()).needs(interpreter(module)));
     }

@@ -31,14 +31,12 @@ fn main() -> ExitCode {
             .needs(python)
         };
         cases.extend(python.iter().flat_map(|python| OTHERS.map(|scenario| waits(python, scenario, vec![scenario]))));
-        cases.push(
-            of_this("kernel_frames_are_what_the_kernel_shows", kernel_frames_are_the_kernels).needs(kernel_stacks()),
-        );
+        cases.push(of_this("kernel_frames_match_what_the_kernel_shows", kernel_frames_match).needs(kernel_stacks()));
         cases.push(of_this("ten_thousand_short_sleeps_add_up", |python| check(python, &["short_sleeps"])));
-        cases.push(of_this("one_that_sleeps_on_is_reported", sleeps_on));
-        cases.push(of_this("one_that_sleeps_to_the_programs_end_is_reported", sleeps_to_the_end));
+        cases.push(of_this("a_thread_that_keeps_sleeping_is_reported", sleeps_on));
+        cases.push(of_this("a_thread_that_sleeps_until_the_program_ends_is_reported", sleeps_to_the_end));
         cases.push(of_this("totals_are_exact_when_stacks_are_shed", exact_totals));
-        cases.push(of_this("a_place_that_has_given_many_stacks_gives_few", few_stacks).needs(once(version)));
+        cases.push(of_this("a_place_with_many_stacks_gives_fewer", few_stacks).needs(once(version)));
         cases.push(of_this("equal_lines_have_equal_shares_beside_noisy_sleepers", equal_lines).needs(once(version)));
     }
     pyobs_tests::run(cases)
@@ -59,7 +57,7 @@ fn common(python: &Python) -> Case {
 }
 
 fn waits(python: &Python, what: &str, scenarios: Vec<&'static str>) -> Case {
-    let name = format!("{}::waits_are_what_the_program_measured::{what}", python.name());
+    let name = format!("{}::waits_match_what_the_program_measured::{what}", python.name());
     let python = python.clone();
     case(name, move || check(&python, &scenarios)).needs(needs::root())
 }
@@ -228,7 +226,7 @@ fn kernel_stack(pid: u32) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn kernel_frames_are_the_kernels(python: &Python) {
+fn kernel_frames_match(python: &Python) {
     let mut program = Workload::start(python.inline(READER));
     program.wait_for("ready");
     let pid = program.pid();

@@ -25,12 +25,11 @@ fn main() -> ExitCode {
     let mut cases: Vec<Case> = vec![
         case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()),
         known("half_of_the_loads_are_redundant", || share("loads", 50, "8", "load", "equal", "compared")),
-        known("stores_of_each_of_two_threads_change_as_much_as_they_do", || threads(&[25, 75], "15")),
-        known("stores_of_each_of_four_threads_change_as_much_as_they_do", || threads(&[0, 25, 75, 100], "40"))
-            .needs(needs::all()),
+        known("stores_of_two_threads_are_told_apart", || threads(&[25, 75], "15")),
+        known("stores_of_four_threads_are_told_apart", || threads(&[0, 25, 75, 100], "40")).needs(needs::all()),
         known("half_of_the_stores_are_never_read", || share("dead", 50, "25", "store", "unread", "looked"))
             .needs(needs::all()),
-        twins("a_slice_is_told_from_an_element_loop", "3.12", "slice", DISPATCH, 3),
+        twins("a_slice_is_distinguished_from_an_element_loop", "3.12", "slice", DISPATCH, 3),
     ];
     for percent in [0, 25, 75, 100] {
         let name = format!("{percent}_percent_of_loads_and_stores");

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
                 assert_all(&walk(28, bounded), Outcome::Complete, 30);
             }
         }),
-        case("deep_stacks_are_cut_at_the_root_and_say_so", || {
+        case("deep_stacks_are_truncated_at_the_root_and_marked", || {
             for bounded in [false, true] {
                 assert_all(&walk(1300, bounded), Outcome::Truncated, 1024);
             }

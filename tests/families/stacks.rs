@@ -43,7 +43,7 @@ fn python_frames(stack: &Stack) -> Vec<Known> {
 /// Asserts that at least this share of the stacks is complete and fully unwound: the Python and the native stack reach
 /// their ends, and every frame has a name.
 #[track_caller]
-fn are_whole(recording: &Recording, share: f64) {
+fn are_fully_unwound(recording: &Recording, share: f64) {
     let count = |pointer: &str| json::count(&recording.report, pointer) as f64;
     let stacks = &recording.report["stacks"];
     for what in ["complete", "whole"] {

@@ -29,8 +29,11 @@ fn main() -> ExitCode {
 /// Tests threads of Python, of C code that calls Python, and one that never does.
 fn threads(python: &Python, with_native: bool) -> Case {
     let python = python.clone();
-    let what =
-        if with_native { "a_thread_outside_python_is_no_failure" } else { "every_thread_has_its_own_stacks_and_name" };
+    let what = if with_native {
+        "a_thread_outside_python_is_not_a_failure"
+    } else {
+        "every_thread_has_its_own_stacks_and_name"
+    };
     let name = format!("{}::{what}", python.name());
     let body = move || {
         let folder = Folder::new();
@@ -74,7 +77,7 @@ fn sleeping(python: &Python) -> Case {
         reported.sort_unstable();
         assert_eq!(reported, known, "{}", recording.stderr);
     };
-    case("threads_that_sleep_all_the_time_are_known", body).needs(needs::root())
+    case("threads_that_always_sleep_are_known", body).needs(needs::root())
 }
 
 fn is_as_the_program_says(recording: &Recording, thread: &Value, truth: &Value) {

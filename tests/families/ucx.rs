@@ -75,12 +75,12 @@ fn main() -> ExitCode {
     let wheel = || {
         closures(&libucp(&interpreter().unwrap()));
     };
-    cases.push(of("closures_of_ctypes_end_when_their_requests_are_given_back".to_owned(), Box::new(wheel)));
+    cases.push(of("closures_of_ctypes_end_when_their_requests_are_freed".to_owned(), Box::new(wheel)));
     let packaged = || stripped(&packaged().unwrap());
     let name = "closures_of_ctypes_with_the_distribution_s_libucp".to_owned();
     cases.push(of(name, Box::new(packaged)).needs(self::packaged()));
     cases.push(of("ucxx_and_another_user_of_one_libucp".to_owned(), Box::new(beside)).needs(needs::all()));
-    cases.push(of("rendezvous_is_told_where_ucx_is_set_to_it".to_owned(), Box::new(protocols)));
+    cases.push(of("rendezvous_is_reported_if_ucx_is_set_to_it".to_owned(), Box::new(protocols)));
     cases.push(of("an_interpreter_that_waits_for_the_notifier_is_diagnosed".to_owned(), Box::new(shutdown)));
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
     cases.extend(strange::cases());

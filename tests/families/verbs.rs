@@ -27,28 +27,28 @@ fn main() -> ExitCode {
         ("report_has_exactly_the_keys_of_the_contract", report),
         ("report_in_words_names_what_it_shows", report_in_words),
         ("a_limit_bounds_the_rows", limit),
-        ("folded_is_of_its_grammar_and_counts_every_sample", exports::folded),
-        ("speedscope_is_of_its_schema_and_counts_every_sample", exports::speedscope),
+        ("folded_matches_its_grammar_and_counts_every_sample", exports::folded),
+        ("speedscope_matches_its_schema_and_counts_every_sample", exports::speedscope),
         ("json_is_the_report_of_the_selection", exports::json_of_a_selection),
-        ("firefox_is_of_its_format_and_counts_every_sample", exports::firefox),
+        ("firefox_matches_its_format_and_counts_every_sample", exports::firefox),
         ("a_recording_does_not_differ_from_itself", exports::diff),
         ("svg_is_xml_and_names_the_functions", exports::svg),
     ];
     let pprof = case("pprof_counts_what_the_folded_stacks_count", exports::pprof).needs(needs::pprof());
     let mut cases: Vec<_> = simple.map(|(name, body)| case(name, body)).into();
     cases.extend(of_a_recording.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));
-    let perfetto = case("perfetto_s_own_descriptors_read_the_timeline", exports::perfetto).needs(needs::perfetto());
-    let html = case("the_page_runs_in_a_browser_and_asks_for_nothing", exports::html).needs(needs::program("chromium"));
+    let perfetto = case("perfettos_own_descriptors_read_the_timeline", exports::perfetto).needs(needs::perfetto());
+    let html = case("the_page_runs_in_a_browser_and_requests_nothing", exports::html).needs(needs::program("chromium"));
     let firefox =
-        case("firefox_s_profiler_counts_what_the_folded_stacks_count", firefox::counts).needs(needs::firefox());
+        case("firefoxs_profiler_counts_what_the_folded_stacks_count", firefox::counts).needs(needs::firefox());
     cases.extend([pprof, perfetto, html, firefox].map(|case| case.needs(needs::root()).needs(needs::python("3.12"))));
     let pressed = [
-        case("a_press_on_a_column_s_head_sorts_the_page_s_table", browser::html),
-        case("the_field_above_the_page_s_table_hides_rows", browser::filter),
+        case("pressing_a_heading_sorts_the_table", browser::html),
+        case("the_filter_above_a_table_hides_rows", browser::filter),
         case("a_search_marks_frames_of_the_svg_and_of_the_page", browser::search),
-        case("a_press_on_a_frame_of_the_svg_zooms", browser::svg),
-        case("speedscope_itself_has_the_functions", browser::speedscope).needs(needs::speedscope()),
-        case("perfetto_itself_has_the_timeline", browser::perfetto)
+        case("pressing_a_frame_of_the_svg_zooms", browser::svg),
+        case("speedscope_itself_shows_the_functions", browser::speedscope).needs(needs::speedscope()),
+        case("perfetto_itself_shows_the_timeline", browser::perfetto)
             .needs(needs::perfetto_page())
             .needs(needs::perfetto()),
     ];

@@ -20,12 +20,12 @@ fn main() -> ExitCode {
             let python = python.clone();
             case(name(what), move || body(&python)).needs(needs::root())
         };
-        cases.push(for_this("stacks_are_what_the_program_says", stacks_are_what_the_program_says));
-        let older = for_this("stacks_are_what_the_program_says_before_linux_5_17", without_loop);
+        cases.push(for_this("stacks_match_the_program", stacks_match_the_program));
+        let older = for_this("stacks_match_the_program_before_linux_5_17", without_loop);
         cases.push(older.needs(needs::few(python)).needs(needs::program("cc")));
-        cases.push(for_this("lines_have_the_shares_that_they_cost", lines_have_the_shares_that_they_cost));
-        cases.push(for_this("code_that_is_made_in_turn_has_its_own_name_and_file", code_made_in_turn));
-        cases.push(for_this("functions_of_tens_of_thousands_of_lines_have_their_lines", long_functions));
+        cases.push(for_this("lines_have_their_shares_of_the_time", lines_have_their_shares_of_the_time));
+        cases.push(for_this("code_that_reuses_memory_has_its_own_name_and_file", code_made_in_turn));
+        cases.push(for_this("very_long_functions_have_their_lines", long_functions));
     }
     cases.push(no_version_is_left_out());
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
@@ -45,7 +45,7 @@ fn record(python: &Python, script: &str, rate: u32, rules: &str) -> (Recording, 
     (recording, truth)
 }
 
-fn stacks_are_what_the_program_says(python: &Python) {
+fn stacks_match_the_program(python: &Python) {
     stacks_are_true(python, "");
 }
 
@@ -113,7 +113,7 @@ fn base(file: &str) -> String {
     file.rsplit('/').next().unwrap_or(file).to_owned()
 }
 
-fn lines_have_the_shares_that_they_cost(python: &Python) {
+fn lines_have_their_shares_of_the_time(python: &Python) {
     let (recording, truth) = record(python, "lines.py", 1999, "");
     let spent: Vec<(String, u32, f64)> = serde_json::from_value(truth["cpu_s"].clone()).unwrap();
     let total: f64 = spent.iter().map(|(_, _, seconds)| seconds).sum();
@@ -138,7 +138,7 @@ fn lines_have_the_shares_that_they_cost(python: &Python) {
     }
     assert!(wrong.is_empty(), "{}\nlines that call nothing, but were sampled: {sampled:#?}", wrong.join("\n"));
     assert!(sampled.is_empty(), "lines that call nothing were sampled: {sampled:#?}");
-    only_lines_that_there_are(&recording, &truth);
+    only_existing_lines(&recording, &truth);
 }
 
 /// While the script's main() runs, all code in its stacks can be read, even if a frame is published before it is filled
@@ -225,7 +225,7 @@ fn long_functions(python: &Python) {
     assert!(sampled.is_empty(), "lines that never ran: {sampled:#?}");
 }
 
-fn only_lines_that_there_are(recording: &Recording, truth: &Value) {
+fn only_existing_lines(recording: &Recording, truth: &Value) {
     let lines: BTreeMap<String, BTreeSet<u32>> = serde_json::from_value(truth["lines"].clone()).unwrap();
     let sampled = reported(recording).into_iter().filter(|(_, file, _)| file.ends_with("/lines.py"));
     let invented: Vec<Known> =

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
             assert!(dropped > 0, "nothing was dropped: {:#}", recording.report["cost"]);
             shares_are_true(&recording);
         }),
-        case("turns_at_the_rate_of_the_sampler_are_seen_as_they_are", || {
+        case("turns_at_the_samplers_rate_keep_their_shares", || {
             shares_are_true(&record(&["turns", "12", "99"], &["--budget", "50"]));
         }),
         case("new_code_that_wakes_user_space_at_each_tick_adds_no_time", || {
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
         case("bursts_at_the_rate_of_the_sampler_have_their_seconds_when_samples_are_dropped", || {
             shares_are_true(&record(&["bursts", "12", "99"], &SCARCE));
         }),
-        case("the_samples_that_are_kept_are_drawn_by_lot", drawn_by_lot),
-        case("known_shares_are_within_what_is_stated_when_samples_are_dropped", known_shares),
+        case("kept_samples_are_chosen_at_random", chosen_at_random),
+        case("known_shares_are_within_the_stated_error_when_samples_are_dropped", known_shares),
     ])
 }
 
@@ -98,7 +98,7 @@ fn known_shares() {
 /// Compares the gap before each sample of a busy loop with the CPU time that the sample stands for. Random dropping
 /// gives the gaps a geometric distribution, with at most a quarter of them near the mean. A fixed stride puts all of
 /// them there.
-fn drawn_by_lot() {
+fn chosen_at_random() {
     let recording = record(&["fresh", "12"], &[&["--probe", "cpu"], &SCARCE[..]].concat());
     let database = rusqlite::Connection::open(&recording.file).unwrap();
     let mut statement = database.prepare("SELECT at_ns, weight_ns FROM samples ORDER BY at_ns").unwrap();

@@ -74,7 +74,7 @@ const WRONG: &[(&[&str], &str)] = &[
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case("arguments/wrong_ones_are_named_and_end_with_2", || {
+        case("arguments/wrong_arguments_are_named_and_end_with_2", || {
             for (arguments, named) in WRONG {
                 let outcome = run(pyobs(*arguments));
                 let sentence = outcome.fails_with(2);
@@ -82,7 +82,7 @@ pub fn cases() -> Vec<Case> {
                 assert!(outcome.stdout.is_empty(), "{outcome:?}");
             }
         }),
-        case("arguments/wrong_ones_cannot_drive_the_terminal", || {
+        case("arguments/wrong_arguments_cannot_drive_the_terminal", || {
             let hostile = "\u{1b}]0;pwned\u{7}\u{1b}[2J\n\u{9b}31m";
             for arguments in [
                 vec![hostile],
@@ -99,7 +99,7 @@ pub fn cases() -> Vec<Case> {
                 run(pyobs(file)).fails_with(1);
             }
         }),
-        case("arguments/that_are_no_text_are_refused", || {
+        case("arguments/arguments_that_are_not_text_are_refused", || {
             let broken = || OsString::from_vec(b"\xff\xfe9".to_vec());
             for option in ["--rate", "--duration", "--pid", "--probe", "--budget"] {
                 let line: [OsString; 3] = ["record".into(), option.into(), broken()];
@@ -108,7 +108,7 @@ pub fn cases() -> Vec<Case> {
             // A file name may contain any bytes.
             run(pyobs([OsString::from("report"), broken()])).fails_with(1);
         }),
-        case("arguments/of_a_hundred_kilobytes_make_one_short_sentence", || {
+        case("arguments/huge_arguments_give_one_short_sentence", || {
             let long = "x".repeat(100_000);
             run(pyobs(["record", "--rate", &long])).fails_with(2);
             run(pyobs(["record", "--probe", &long])).fails_with(2);

@@ -81,7 +81,7 @@ pub fn cases() -> Vec<Case> {
             assert!(lines.contains(&6) && lines.iter().all(|line| (4..=6).contains(line)), "{lines:?}");
             is_whole(&recording, &["hot_of_the_old_file"]);
         }),
-        case("churn/code_in_the_place_of_freed_code_is_not_called_by_its_name", || {
+        case("churn/code_in_freed_memory_does_not_get_the_old_name", || {
             let folder = Folder::new();
             let log = folder.join("slots.txt");
             let mut slots = python().unwrap().script(workload("fault_slots.py"));
@@ -108,7 +108,7 @@ pub fn cases() -> Vec<Case> {
             assert!(seen.len() + 1 >= between || lost.as_object().is_some_and(|lost| !lost.is_empty()), "{shown}");
             assert!(most * 4 < all, "one slot has the samples of others: {shown}");
         }),
-        case("churn/two_at_once_see_the_same_process", || {
+        case("churn/two_recordings_see_the_same_process", || {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
             let first = Record::new().rate(499).pid(spin.pid()).seconds(4.0).start();

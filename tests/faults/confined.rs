@@ -30,12 +30,12 @@ const DOCKER: [&str; 14] = [
 pub fn cases() -> Vec<Case> {
     let cases = vec![
         case("confined/by_a_user_namespace", user_namespace).needs(needs::program("unshare")),
-        case("confined/by_a_container_of_docker_s", docker).needs(needs::program("unshare")),
-        case("confined/by_a_container_of_docker_s_with_the_host_s_pids", docker_with_pids),
+        case("confined/by_a_docker_container", docker).needs(needs::program("unshare")),
+        case("confined/by_a_docker_container_with_the_hosts_pids", docker_with_pids),
         case("confined/by_a_limit_of_open_files", files).needs(needs::program("prlimit")),
-        case("confined/by_rights_that_it_cannot_do_without", needed_rights).needs(python()),
-        case("confined/by_rights_that_it_can_do_without", helpful_rights).needs(python()),
-        case("confined/an_ordinary_user_gets_one_command_that_helps", setcap),
+        case("confined/without_a_right_that_it_needs", needed_rights).needs(python()),
+        case("confined/without_a_right_that_it_can_spare", helpful_rights).needs(python()),
+        case("confined/an_ordinary_user_gets_one_helpful_command", setcap),
     ];
     cases.into_iter().map(|case| case.needs(needs::root()).needs(needs::program("setpriv"))).collect()
 }

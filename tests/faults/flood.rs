@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(python()),
-        case("flood/a_slow_disk_does_not_hold_up_the_loop", || {
+        case("flood/a_slow_disk_does_not_block_the_loop", || {
             let rules = rule("delay", "fsync", 1500);
             let recording = Record::new().argument("--probe").argument("cpu").seconds(SECONDS).refusing(&rules).run();
             keeps_its_times(&recording, SECONDS);

@@ -68,7 +68,7 @@ fn examine(version: &str) {
     let sound = of(sound.pid());
     let (all, complete): (u64, u64) = (sound.values().sum(), sound.get("complete").copied().unwrap_or(0));
     assert!(all > 20 && complete * 100 >= all * 99, "the other process was affected: {sound:?}");
-    is_all_told(&recording, &outcomes);
+    sums_match(&recording, &outcomes);
     names_are_real(&recording);
 }
 
@@ -109,7 +109,7 @@ fn is_counted(recording: &Recording) -> bool {
 
 /// Asserts that the report's sums match the samples.
 #[track_caller]
-fn is_all_told(recording: &Recording, outcomes: &BTreeMap<u32, Outcomes>) {
+fn sums_match(recording: &Recording, outcomes: &BTreeMap<u32, Outcomes>) {
     let sum = |name: &str| outcomes.values().filter_map(|of| of.get(name)).sum::<u64>();
     assert_eq!(json::count(&recording.report, "/stacks/complete"), sum("complete"));
     assert_eq!(json::count(&recording.report, "/stacks/truncated"), sum("truncated"));

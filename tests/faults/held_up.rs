@@ -10,13 +10,13 @@ use crate::python;
 const RATE: u32 = 199;
 
 pub fn cases() -> Vec<Case> {
-    let page = case("held_up/a_page_that_nobody_gives_costs_a_neighbour_nothing", || {
+    let page = case("held_up/a_page_that_never_arrives_costs_a_neighbour_nothing", || {
         let recording = beside("unanswered.py", false);
         assert!(json::count(&recording.report, "/loss/read_held_up") > 0, "{:#}", recording.report["loss"]);
     });
     let stopped =
-        case("held_up/a_page_that_nobody_gives_does_not_keep_ctrl_c_waiting", || drop(beside("unanswered.py", true)));
-    let files = case("held_up/files_that_do_not_answer_cost_a_neighbour_nothing", || {
+        case("held_up/a_page_that_never_arrives_does_not_block_ctrl_c", || drop(beside("unanswered.py", true)));
+    let files = case("held_up/unresponsive_files_cost_a_neighbour_nothing", || {
         let recording = beside("stuck_files.py", false);
         let stacks = recording.stacks();
         let own = stacks.iter().filter(|stack| stack.frames.iter().any(|frame| frame.function == "beside_them"));

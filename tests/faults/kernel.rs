@@ -55,7 +55,7 @@ pub fn cases() -> Vec<Case> {
     let lacks = helpers().into_iter().chain(programs()).chain(events());
     let cases = lacks.map(|lack| prepared(case(format!("kernel/without_{}", lack.name), move || check(&lack))));
     let more = [
-        prepared(case("kernel/the_report_says_which_clock_there_is", clock)),
+        prepared(case("kernel/the_report_names_the_clock", clock)),
         prepared(case("kernel/without_bpf_find_vma_shared_memory_has_its_line", unnamed_memory)),
     ];
     cases.chain(more).collect()
@@ -89,7 +89,7 @@ fn helpers() -> [Lack; 6] {
             records: vec![(None, Ends::Succeeds(None, are_on))],
         },
         Lack {
-            name: "what_came_with_5_17",
+            name: "the_features_of_5_17",
             rules: [unknown(FIND_VMA), unknown(LOOP)].concat(),
             lines: &[
                 ("mapping at an address", "degraded", "does not know the helper"),

@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
             bpf::assert_nothing_is_left(&before.objects, &its);
             before.is_unchanged();
         }),
-        case("killed/nothing_stays_attached_by_a_command_that_goes_on", || {
+        case("killed/nothing_stays_attached_although_the_command_runs_on", || {
             let before = System::now();
             let running = Record::new().command(python().unwrap().script(workload("fault_spin.py"))).start();
             std::thread::sleep(Duration::from_secs(1));

@@ -11,7 +11,7 @@ const VERDICT: &str = "invalid func";
 pub fn cases() -> Vec<Case> {
     let cases = vec![
         case("logs/bpf_programs_log_what_they_see", messages),
-        case("logs/the_verifier_s_log_is_whole", || {
+        case("logs/the_verifiers_log_is_complete", || {
             let rules = rule("helper", TASK_PT_REGS, libc::EINVAL);
             let refused = record(Some("debug"), Some(&rules));
             assert_eq!(refused.code(), Some(3), "{refused:#?}");

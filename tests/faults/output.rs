@@ -30,7 +30,7 @@ pub fn cases() -> Vec<Case> {
         move || -> Arc<Recording> { Arc::clone(shared.get_or_init(|| Arc::new(record()))) }
     };
     let cases = vec![
-        case("output/a_reader_that_is_gone_is_no_error", {
+        case("output/a_reader_that_is_gone_is_not_an_error", {
             let good = good();
             move || {
                 for line in every_writer(&good()) {
@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         }),
-        case("output/a_reader_of_one_line_gets_it_and_no_complaint", {
+        case("output/a_reader_of_one_line_gets_it_without_an_error", {
             let good = good();
             move || {
                 for line in every_writer(&good()) {
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         }),
-        case("output/a_full_one_is_a_sentence", {
+        case("output/full_output_gives_a_sentence", {
             let good = good();
             move || {
                 for line in every_writer(&good()) {
@@ -68,7 +68,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         }),
-        case("output/a_full_file_is_a_sentence_that_names_it", {
+        case("output/a_full_file_gives_a_sentence_that_names_it", {
             let good = good();
             move || {
                 for format in FORMATS {
@@ -95,7 +95,7 @@ pub fn cases() -> Vec<Case> {
                 outcome.fails_with(2);
             }
         }),
-        case("output/closed_descriptors_are_no_trouble", {
+        case("output/closed_descriptors_do_no_harm", {
             let good = good();
             move || {
                 let file = good().file.clone();
@@ -108,7 +108,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         }),
-        case("output/record_without_stderr_makes_a_whole_recording", {
+        case("output/record_without_stderr_makes_a_complete_recording", {
             || {
                 let folder = Folder::new();
                 for redirect in ["2>&-", "2>/dev/full", ">&- 2>&- <&-"] {

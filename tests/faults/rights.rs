@@ -16,7 +16,7 @@ const NOBODY: u32 = 65534;
 pub fn cases() -> Vec<Case> {
     let unshare = || needs::program("unshare");
     vec![
-        case("rights/a_user_without_any_is_told_what_it_takes", || {
+        case("rights/a_user_without_rights_learns_what_is_needed", || {
             let folder = Folder::new();
             let mut record = Command::new(for_everybody(&folder));
             record.args(["record", "-o"]).arg(folder.join("a.pyobs")).uid(NOBODY).gid(NOBODY);
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
             assert!(!folder.join("a.pyobs").exists());
         })
         .needs(needs::root()),
-        case("rights/doctor_without_any_ends_with_3_and_a_list", || {
+        case("rights/doctor_without_rights_ends_with_3_and_a_list", || {
             let folder = Folder::new();
             let mut doctor = Command::new(for_everybody(&folder));
             doctor.arg("doctor").uid(NOBODY).gid(NOBODY);
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<Case> {
             assert!(outcome.text().contains("missing"), "{outcome:?}");
         })
         .needs(needs::root()),
-        case("rights/root_without_capabilities_is_told_what_it_takes", || {
+        case("rights/root_without_capabilities_learns_what_is_needed", || {
             let folder = Folder::new();
             let mut record = command("setpriv");
             record.args(["--inh-caps=-all", "--bounding-set=-all"]).arg(pyobs_tests::pyobs());
@@ -44,7 +44,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(needs::program("setpriv")),
-        case("rights/a_user_with_only_some_gets_one_sentence_or_a_recording", || {
+        case("rights/a_user_with_some_rights_gets_one_sentence_or_a_recording", || {
             let folder = Folder::new();
             let pyobs = for_everybody(&folder);
             fs::set_permissions(&*folder, fs::Permissions::from_mode(0o777)).unwrap();
@@ -68,7 +68,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(unshare()),
-        case("rights/btf_that_holds_garbage_is_named", || {
+        case("rights/garbage_in_btf_is_named", || {
             let whole = fs::read("/sys/kernel/btf/vmlinux").unwrap();
             let mut twisted = whole.clone();
             for (place, byte) in twisted.iter_mut().enumerate().skip(24).step_by(4099) {
@@ -103,7 +103,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(x86_64()),
-        case("rights/in_a_pid_namespace_it_sees_its_processes_or_says_why_not", || {
+        case("rights/in_a_pid_namespace_processes_are_seen_or_a_reason_is_given", || {
             let folder = Folder::new();
             let mut shell = command("unshare");
             shell.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -126,7 +126,7 @@ pub fn cases() -> Vec<Case> {
         .needs(needs::root())
         .needs(python())
         .needs(unshare()),
-        case("rights/doctor_survives_what_a_kernel_refuses", || {
+        case("rights/doctor_survives_refused_system_calls", || {
             for call in [libc::SYS_bpf, libc::SYS_perf_event_open] {
                 let mut doctor = pyobs(["doctor"]);
                 refuse(&mut doctor, call, libc::EPERM);

@@ -18,7 +18,7 @@ const CHECKPOINT_RESTORE: u64 = 1 << 40;
 
 pub fn cases() -> Vec<Case> {
     let cases = vec![
-        case("security/rights_are_given_up_once_all_is_attached", || {
+        case("security/rights_are_given_up_after_attaching", || {
             let running = Record::new().start();
             std::thread::sleep(Duration::from_secs(1));
             let mut allowed = SYS_PTRACE | DAC_READ_SEARCH | BPF;
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<Case> {
             }
             assert!(running.stop().status.success());
         }),
-        case("security/of_a_folder_that_is_not_roots_only_one_more_is_kept", || {
+        case("security/a_folder_of_another_user_keeps_only_one_more_right", || {
             let folder = Folder::new();
             std::os::unix::fs::chown(&*folder, Some(65534), Some(65534)).unwrap();
             let mut record = pyobs(["record", "-o"]);
@@ -53,7 +53,7 @@ pub fn cases() -> Vec<Case> {
             record.signal(libc::SIGINT);
             assert!(record.wait().status.success());
         }),
-        case("security/the_command_has_the_rights_that_the_user_has", || {
+        case("security/the_command_has_the_users_rights", || {
             let cat = || {
                 let mut cat = command("cat");
                 cat.arg("/proc/self/status");
@@ -78,7 +78,7 @@ pub fn cases() -> Vec<Case> {
             assert!(strange.is_empty(), "{strange:?}");
             running.stop();
         }),
-        case("security/no_files_but_the_recording_are_left", || {
+        case("security/only_the_recording_is_left", || {
             // Runs in a mount namespace of its own, where only `mount` leaves anything, in /run/mount.
             const SCRIPT: &str = "\
                 mount --bind \"$1\" /mnt

@@ -14,7 +14,7 @@ const NAMES: [(libc::c_int, &str); 3] =
 
 pub fn cases() -> Vec<Case> {
     let cases = vec![
-        case("signals/each_ends_a_recording_in_order", || {
+        case("signals/each_signal_ends_a_recording_cleanly", || {
             for (signal, name) in NAMES {
                 let before = Objects::all();
                 let running = Record::new().start();
@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
                 bpf::assert_nothing_is_left(&before, &its);
             }
         }),
-        case("signals/many_at_once_end_it_in_order_too", || {
+        case("signals/many_signals_at_once_end_it_cleanly_too", || {
             let running = Record::new().start();
             for _ in 0..50 {
                 for (signal, _) in NAMES {
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
             assert!(recording.status.success(), "{recording:?}");
             assert!(is_finished(&recording.file));
         }),
-        case("signals/one_reaches_the_command_and_its_status_is_ours", || {
+        case("signals/the_command_gets_the_signal_and_its_status_is_returned", || {
             for (signal, status) in [(libc::SIGTERM, 128 + libc::SIGTERM), (libc::SIGHUP, 128 + libc::SIGHUP)] {
                 let running = Record::new().command(python().unwrap().script(workload("fault_spin.py"))).start();
                 std::thread::sleep(Duration::from_secs(1));
@@ -50,7 +50,7 @@ pub fn cases() -> Vec<Case> {
                 assert!(is_finished(&recording.file));
             }
         }),
-        case("signals/a_command_that_a_signal_ended_gives_its_status", || {
+        case("signals/a_command_killed_by_a_signal_gives_its_status", || {
             for (signal, code) in [("KILL", 137), ("SEGV", 139), ("ABRT", 134)] {
                 let mut shell = command("sh");
                 shell.args(["-c", &format!("kill -{signal} $$")]);
@@ -59,7 +59,7 @@ pub fn cases() -> Vec<Case> {
                 is_calm(&recording.stderr);
             }
         }),
-        case("signals/ignored_ones_stay_ignored", || {
+        case("signals/ignored_signals_stay_ignored", || {
             let mut shell = command("sh");
             let folder = pyobs_tests::Folder::new();
             shell.args(["-c", "trap '' HUP; exec \"$0\" record -o \"$1\" --duration 3"]);

@@ -12,7 +12,7 @@ use crate::verb::{Outcome, pyobs, run};
 pub fn cases() -> Vec<Case> {
     let unshare = || needs::program("unshare");
     vec![
-        case("storage/a_disk_that_fills_up_ends_the_recording_and_keeps_what_was_written", || {
+        case("storage/a_full_disk_ends_the_recording_and_keeps_what_was_written", || {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
             let folder = Folder::new();
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(unshare()),
-        case("storage/a_limit_of_file_sizes_is_a_sentence", || {
+        case("storage/a_limit_of_file_sizes_gives_a_sentence", || {
             let folder = Folder::new();
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
@@ -51,19 +51,19 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(python()),
-        case("storage/a_disk_without_inodes_is_a_sentence", || {
+        case("storage/a_disk_without_inodes_gives_a_sentence", || {
             let folder = Folder::new();
             record_on_tmpfs(&folder, "nr_inodes=1", &["--duration", "3"]).fails_with(1);
         })
         .needs(needs::root())
         .needs(unshare()),
-        case("storage/a_read_only_file_system_is_a_sentence", || {
+        case("storage/a_read_only_file_system_gives_a_sentence", || {
             let outcome = record_on_tmpfs(&Folder::new(), "ro", &["--duration", "3"]);
             assert!(outcome.fails_with(1).contains("read-only"), "{outcome:?}");
         })
         .needs(needs::root())
         .needs(unshare()),
-        case("storage/what_is_no_recording_is_never_overwritten", || {
+        case("storage/other_files_are_never_overwritten", || {
             let folder = Folder::new();
             let precious = folder.join("precious.txt");
             fs::write(&precious, "years of work").unwrap();
@@ -86,7 +86,7 @@ pub fn cases() -> Vec<Case> {
             assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");
         })
         .needs(needs::root()),
-        case("storage/a_place_that_is_no_file_is_a_sentence", || {
+        case("storage/a_path_that_cannot_be_a_file_gives_a_sentence", || {
             let folder = Folder::new();
             fs::create_dir(folder.join("folder")).unwrap();
             let made = run(command_of("mkfifo", &folder.join("pipe")));
@@ -117,7 +117,7 @@ pub fn cases() -> Vec<Case> {
             assert!(first.status.success(), "{first:?}");
         })
         .needs(needs::root()),
-        case("storage/a_recording_that_is_done_is_replaced_whole", || {
+        case("storage/a_finished_recording_is_replaced_completely", || {
             let first = Record::new().rate(999).seconds(1.0).run();
             record_to(&first.file).succeeds();
             let database = rusqlite::Connection::open(&first.file).unwrap();
@@ -129,7 +129,7 @@ pub fn cases() -> Vec<Case> {
             assert_eq!(json::count(&report, "/recording/rate_hz"), 99);
         })
         .needs(needs::root()),
-        case("storage/a_folder_that_vanishes_meanwhile_is_no_trouble", || {
+        case("storage/a_folder_that_vanishes_meanwhile_does_no_harm", || {
             let folder = Folder::new();
             fs::create_dir(folder.join("vanishes")).unwrap();
             let file = folder.join("vanishes/a.pyobs");

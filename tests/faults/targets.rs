@@ -10,7 +10,7 @@ use crate::verb::{Outcome, is_calm, pyobs, run};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case("targets/a_pid_that_does_not_exist_is_a_sentence", || {
+        case("targets/a_pid_that_does_not_exist_gives_a_sentence", || {
             let outcome = record_in(&Folder::new(), &["--pid", &free_pid().to_string()]);
             assert!(outcome.fails_with(1).contains("process"), "{outcome:?}");
             let known_and_not = [std::process::id(), free_pid()].map(|pid| pid.to_string());
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
             assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0, "{}", folder.display());
         })
         .needs(needs::root()),
-        case("targets/one_that_ends_while_watched_ends_the_recording", || {
+        case("targets/a_process_that_ends_ends_the_recording", || {
             let mut spin = python().unwrap().script(workload("fault_spin.py"));
             spin.arg("3");
             let mut spin = Workload::start(spin);
@@ -38,7 +38,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(python()),
-        case("targets/one_that_is_killed_while_watched_ends_the_recording", || {
+        case("targets/a_process_that_is_killed_ends_the_recording", || {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
             let running = Record::new().pid(spin.pid()).start();
@@ -51,7 +51,7 @@ pub fn cases() -> Vec<Case> {
         })
         .needs(needs::root())
         .needs(python()),
-        case("targets/one_that_is_no_python_is_recorded_and_said_to_be_none", || {
+        case("targets/a_process_that_is_not_python_is_recorded_and_reported", || {
             let mut busy = command("sh");
             busy.args(["-c", "echo ready; while :; do :; done"]);
             let mut busy = Workload::start(busy);
@@ -66,7 +66,7 @@ pub fn cases() -> Vec<Case> {
             assert_eq!(json::count(&recording.report, "/stacks/complete"), 0, "{:#}", recording.report["stacks"]);
         })
         .needs(needs::root()),
-        case("targets/the_first_process_and_kernel_threads_are_no_trouble", || {
+        case("targets/the_first_process_and_kernel_threads_do_no_harm", || {
             let folder = Folder::new();
             for pid in ["1", "2"] {
                 let outcome = record_in(&folder, &["--pid", pid, "--duration", "1"]);
@@ -75,7 +75,7 @@ pub fn cases() -> Vec<Case> {
             }
         })
         .needs(needs::root()),
-        case("targets/pyobs_itself_is_no_trouble", || {
+        case("targets/pyobs_itself_may_be_watched", || {
             let folder = Folder::new();
             let mut shell = command("sh");
             shell.args(["-c", "exec \"$0\" record -o \"$1\" --pid $$ --duration 1"]);
@@ -97,7 +97,7 @@ pub fn cases() -> Vec<Case> {
             assert!(seconds < 15.0, "pyobs kept watching a process that had ended: {outcome:?}");
         })
         .needs(needs::root()),
-        case("targets/a_thread_is_told_from_a_process", || {
+        case("targets/a_tid_is_not_taken_for_a_pid", || {
             let mut spin = Workload::start(python().unwrap().inline(
                 "import threading, time\n\
                  t = threading.Thread(target=time.sleep, args=(60,)); t.start(); print(t.native_id, flush=True)",

@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
         move || -> Arc<Recording> { Arc::clone(shared.get_or_init(|| Arc::new(record()))) }
     };
     let cases = vec![
-        case("unreadable/what_is_no_recording_is_a_sentence_that_names_it", {
+        case("unreadable/other_files_give_a_sentence_that_names_them", {
             let good = good();
             move || {
                 let folder = Folder::new();
@@ -45,7 +45,7 @@ pub fn cases() -> Vec<Case> {
                 assert!(sentence.contains("9999") && sentence.contains("newer"), "{sentence}");
             }
         }),
-        case("unreadable/one_that_is_cut_off_gives_what_is_left_and_says_so", {
+        case("unreadable/a_truncated_recording_gives_what_is_left_and_says_so", {
             let good = good();
             move || {
                 let (good, folder) = (good(), Folder::new());
@@ -66,7 +66,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         }),
-        case("unreadable/random_bytes_in_it_never_crash_or_hang", {
+        case("unreadable/random_bytes_never_crash_or_hang", {
             let good = good();
             move || {
                 let (good, folder) = (good(), Folder::new());
@@ -85,7 +85,7 @@ pub fn cases() -> Vec<Case> {
                 }
             }
         }),
-        case("unreadable/a_whole_page_of_garbage_never_crashes_or_hangs", {
+        case("unreadable/a_page_of_garbage_never_crashes_or_hangs", {
             let good = good();
             move || {
                 let (good, folder) = (good(), Folder::new());
@@ -113,7 +113,7 @@ pub fn cases() -> Vec<Case> {
                 assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1, "other files lie beside it");
             }
         }),
-        case("unreadable/one_that_is_being_written_can_be_read_again_and_again", || {
+        case("unreadable/a_recording_in_progress_can_be_read_repeatedly", || {
             let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
             spin.wait_for("ready");
             let running = Record::new().rate(999).pid(spin.pid()).start();
@@ -135,7 +135,7 @@ pub fn cases() -> Vec<Case> {
             assert!(recording.status.success(), "{recording:?}");
             assert!(json::count(&recording.report, "/stacks/samples") >= before);
         }),
-        case("unreadable/one_process_that_is_not_in_it_is_a_sentence", {
+        case("unreadable/a_process_that_is_not_recorded_gives_a_sentence", {
             let good = good();
             move || {
                 let file = good().file.clone();

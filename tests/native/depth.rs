@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
     cases.push(case("depth/3.12::200_levels_through_c", body).needs(needs::python("3.12")));
     for (version, work, slow) in [("3.8", "depth:2000", Ok(())), ("3.11", "through_c:1400", needs::all())] {
         let body = move || beyond(version, work);
-        let name = format!("depth/{version}::{work}_is_cut_at_the_root");
+        let name = format!("depth/{version}::{work}_is_truncated_at_the_root");
         cases.push(case(name, body).needs(needs::python(version)).needs(slow));
     }
     cases

@@ -16,7 +16,7 @@ pub type Bytes = EndianSlice<'static, LittleEndian>;
 pub struct Rules {
     pub cfa: CfaRule<usize>,
     pub registers: HashMap<u16, RegisterRule<usize>>,
-    /// Its caller was interrupted and made no call.
+    /// Whether the caller was interrupted rather than made a call.
     pub signal: bool,
     pub encoding: Encoding,
     pub section: Bytes,

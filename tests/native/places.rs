@@ -17,9 +17,9 @@ pub fn cases() -> Vec<Case> {
     let with_python = |name: &str, body: fn()| case(format!("places/{name}"), body).needs(needs::python(PYTHON));
     vec![
         with_python("the_kernels_code_in_user_space", vdso),
-        with_python("code_that_was_made_at_run_time_keeps_frame_pointers", jit),
+        with_python("generated_code_keeps_frame_pointers", jit),
         with_python("libraries_loaded_while_it_runs", loaded_later),
-        with_python("handlers_on_a_stack_of_their_own", signal_handlers).needs(needs::compiler(&[])),
+        with_python("handlers_on_their_own_stack", signal_handlers).needs(needs::compiler(&[])),
         with_python("stubs_of_the_linkage_table", || stubs(&["-Wl,-z,lazy"])).needs(needs::compiler(&[])),
         with_python("stubs_bound_at_once", || stubs(&["-Wl,-z,now"])).needs(needs::compiler(&[])),
         with_python("stubs_with_landing_marks", || stubs(&["-fcf-protection", "-Wl,-z,ibtplt"]))

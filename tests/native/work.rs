@@ -77,7 +77,7 @@ fn in_the_kernel(version: &'static str) -> Case {
         }
     };
     let quick = if version == NEWEST { Ok(()) } else { needs::all() };
-    case(format!("work/{version}::most_of_it_in_the_kernel"), body).needs(needs::python(version)).needs(quick)
+    case(format!("work/{version}::mostly_in_the_kernel"), body).needs(needs::python(version)).needs(quick)
 }
 
 /// The call frame information of libcrypto's assembly is incomplete; the frames that are found must still agree.

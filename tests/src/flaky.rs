@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_told_of_at_its_second_time_in_ten_runs() {
+    fn a_case_is_reported_at_its_second_retry_in_ten_runs() {
         let (history, often) = remember("", &names(&["a", "b"]));
         assert_eq!((history.as_str(), often), ("a\tb\n", names(&[])));
         let (history, often) = remember(&history, &names(&["b"]));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_ago_is_forgotten() {
+    fn older_runs_are_forgotten() {
         let mut history = "a\n".to_owned();
         for _ in 0..RUNS - 1 {
             history = remember(&history, &[]).0;

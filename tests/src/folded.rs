@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not a folded stack")]
-    fn what_is_not_of_the_grammar_is_refused() {
+    fn a_line_outside_the_grammar_is_refused() {
         parse("python3.12 (42);main 3");
     }
 }

@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
     let cases = vec![
         full("demo/each_planted_fault_is_found_and_nothing_else_is_serious", faults),
         full("demo/ten_times_in_a_row", || (0..10).for_each(|_| faults())).needs(needs::all()),
-        case("demo/does_without_packages", without_packages).needs(bare()).needs(needs::all()),
+        case("demo/works_without_packages", without_packages).needs(bare()).needs(needs::all()),
         case("demo/leaves_nothing_behind", leaves_nothing),
         case("demo/idle_processes_have_no_findings", idle),
     ];

@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
             assert!(status.code().is_some(), "{status:?}");
             bpf::assert_nothing_is_left(&before, &its);
         }),
-        case("ends/a_terminal_that_goes_away_in_silence_ends_top", || {
+        case("ends/a_terminal_that_goes_away_without_a_signal_ends_top", || {
             // The signal is ignored under `nohup`, or if the shell traps it.
             let before = Objects::all();
             let mut shell = std::process::Command::new("sh");
@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
             assert!(status.code().is_some(), "{status:?}");
             bpf::assert_nothing_is_left(&before, &its);
         }),
-        case("ends/signals_give_the_terminal_back", || {
+        case("ends/signals_restore_the_terminal", || {
             for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
                 let before = Objects::all();
                 let (_spin, mut terminal) = watch_spin((80, 24));
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
                 terminal.signal(signal);
                 let status = terminal.wait();
                 assert_eq!(status.code(), Some(0), "signal {signal}: {}", terminal.text());
-                terminal.is_given_back();
+                terminal.is_restored();
                 bpf::assert_nothing_is_left(&before, &its);
             }
         }),
@@ -56,7 +56,7 @@ pub fn cases() -> Vec<Case> {
                 let mut terminal = Terminal::open((80, 24), arguments);
                 assert_eq!(terminal.wait().code(), Some(code), "{}", terminal.text());
                 is_one_sentence(&terminal);
-                terminal.is_given_back();
+                terminal.is_restored();
             }
         }),
     ];

@@ -65,13 +65,13 @@ fn visit_screens(mut terminal: Terminal, state: &str) {
     terminal.wait_for("2 Frames");
     let raw = terminal.raw();
     quit(terminal);
-    is_only_ours(&raw);
+    has_only_known_sequences(&raw);
 }
 
 /// Asserts valid UTF-8 and no controls but a dashboard's: moving, erasing, colours, the alternate screen, the cursor,
 /// the mouse and synchronized updates. No title, bell, other mode, string sequence or hidden text.
 #[track_caller]
-fn is_only_ours(raw: &[u8]) {
+fn has_only_known_sequences(raw: &[u8]) {
     let text = std::str::from_utf8(raw).unwrap_or_else(|error| panic!("not UTF-8: {error}"));
     let mut strange = BTreeSet::new();
     let mut rest = text;

@@ -12,7 +12,7 @@ use crate::screens::quit;
 const SIZE: (u16, u16) = (80, 24);
 
 pub fn cases() -> Vec<Case> {
-    let cases = vec![case("logs/of_top_go_into_a_file_and_not_onto_its_screen", || {
+    let cases = vec![case("logs/of_top_go_to_a_file_and_not_to_the_screen", || {
         let folder = Folder::new();
         let log = folder.join("log");
         for redirected in [false, true] {

@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_millis(1200);
 
 pub fn cases() -> Vec<Case> {
     let cases = vec![
-        case("progress/of_a_recording_that_is_read_is_shown_on_a_terminal_only", reading),
-        case("progress/of_a_recording_that_is_made_is_shown_on_a_terminal_only", recording),
+        case("progress/of_reading_is_shown_on_a_terminal_only", reading),
+        case("progress/of_recording_is_shown_on_a_terminal_only", recording),
     ];
     cases.into_iter().map(|case| case.needs(needs::root()).needs(python())).collect()
 }

@@ -159,7 +159,7 @@ impl Terminal {
 
     /// Asserts that the terminal is in its original state.
     #[track_caller]
-    pub fn is_given_back(&self) {
+    pub fn is_restored(&self) {
         let seen = self.seen();
         let screen = seen.parser.screen();
         assert!(!screen.alternate_screen(), "still in the alternate screen:\n{}", screen.contents());

@@ -32,14 +32,14 @@ pub fn cases() -> Vec<Case> {
                 quit(terminal);
             }
         }),
-        case("replay/of_what_is_no_recording_is_a_sentence", || {
+        case("replay/of_other_files_gives_a_sentence", || {
             let folder = Folder::new();
             for (what, path) in hopeless(&record().file, &folder) {
                 let mut terminal = open((80, 24), &path);
                 let status = terminal.wait();
                 assert_eq!(status.code(), Some(1), "{what}: {}", terminal.text());
                 is_one_sentence(&terminal);
-                terminal.is_given_back();
+                terminal.is_restored();
             }
         }),
         case("replay/of_a_damaged_recording_never_crashes_or_hangs", || {
@@ -61,7 +61,7 @@ pub fn cases() -> Vec<Case> {
                 terminal.press("2341q");
                 let status = terminal.wait();
                 assert!(matches!(status.code(), Some(0 | 1)), "round {round}: {}", terminal.text());
-                terminal.is_given_back();
+                terminal.is_restored();
             }
         }),
     ];

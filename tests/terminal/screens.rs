@@ -38,7 +38,7 @@ pub fn cases() -> Vec<Case> {
             terminal.wait_for("hot_function");
             quit(terminal);
         }),
-        case("screens/survive_whatever_is_typed", || {
+        case("screens/survive_any_input", || {
             let (_spin, mut terminal) = watch_spin((80, 24));
             let mut numbers = crate::spoilt::Numbers::new();
             for _ in 0..200 {
@@ -110,7 +110,7 @@ pub fn quit(mut terminal: Terminal) {
     terminal.press("q");
     let status = terminal.wait();
     assert_eq!(status.code(), Some(0), "{}", terminal.text());
-    terminal.is_given_back();
+    terminal.is_restored();
 }
 
 #[track_caller]
@@ -169,5 +169,5 @@ fn obey_keys(size: (u16, u16)) {
     terminal.wait_for("2 Frames");
     terminal.press("\x03");
     assert_eq!(terminal.wait().code(), Some(0));
-    terminal.is_given_back();
+    terminal.is_restored();
 }

@@ -11,7 +11,7 @@ const WIDE: (u16, u16) = (200, 60);
 const TITLES: &str = "ASKED AT";
 
 pub fn cases() -> Vec<Case> {
-    let case = case("transfers/shows_what_the_driver_has_sent_and_by_which_threads", shown);
+    let case = case("transfers/shows_what_the_driver_sent_and_by_which_threads", shown);
     let ucxx = needs::executable_with("ucxx", "PYOBS_UCXX");
     vec![case.needs(needs::root()).needs(ucxx)]
 }

@@ -45,7 +45,7 @@ class Page:
     def next(self):
         while b"\0" not in self.rest:
             data = os.read(self.reads.fileno(), 1 << 20)
-            assert data, "the browser has gone"
+            assert data, "the browser has ended"
             self.rest += data
         message, _, self.rest = self.rest.partition(b"\0")
         return json.loads(message)

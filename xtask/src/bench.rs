@@ -73,7 +73,7 @@ const LONG: [&str; 8] = ["hour", "overhead", "kernels", "verifier", "ucx", "stat
 /// What every bench needs.
 struct Setting {
     pythons: Found,
-    /// Recordings and intermediate files.
+    /// Holds recordings and intermediate files.
     folder: PathBuf,
 }
 

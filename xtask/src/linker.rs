@@ -100,11 +100,7 @@ fn build(toolchain: &Toolchain, own: &Path) -> Result<()> {
     if fits(own, major) {
         return Ok(());
     }
-    Err(anyhow!(
-        "{} was built but does not run with LLVM {major}; remove {} and try again",
-        own.display(),
-        tools.display()
-    ))
+    Err(anyhow!("{} was built but does not run with LLVM {major}; remove {} and retry", own.display(), tools.display()))
 }
 
 /// A folder laid out like an LLVM installation, with the library that rustc itself uses.

@@ -11,16 +11,16 @@ pub fn cases() -> Vec<Case> {
     };
     let mut cases = Vec::new();
     for python in Python::all().iter().filter(|python| python.root.is_none()) {
-        cases.push(on(python, "one_that_runs_already_is_found", runs_already));
+        cases.push(on(python, "a_running_process_is_found", runs_already));
         cases.push(on(python, "children_of_200_ms_are_named", short_children).needs(needs::few(python)));
         cases.push(on(python, "forked_children_of_200_ms_are_named", short_forks).needs(needs::every(python)));
     }
     let simple: [(&str, fn()); 6] = [
-        ("one_that_starts_later_is_found", starts_later),
+        ("a_process_that_starts_later_is_found", starts_later),
         ("children_of_multiprocessing_are_named_with_fork", || pool("fork")),
         ("children_of_multiprocessing_are_named_with_spawn", || pool("spawn")),
-        ("one_that_executes_another_python_is_that_one", executes_python),
-        ("one_that_executes_a_shell_is_python_no_more", executes_shell),
+        ("a_process_that_executes_another_python_becomes_it", executes_python),
+        ("a_process_that_executes_a_shell_is_no_longer_python", executes_shell),
         ("a_shell_that_executes_python_is_found", shell_executes_python),
     ];
     cases.extend(simple.map(|(name, body)| case(name, body).needs(needs::root()).needs(needs::python("3.12"))));

@@ -11,7 +11,7 @@ use super::{RATE, python};
 const WAYS: [(&str, &str); 2] = [("calls", "cpu,shm"), ("side_band", "cpu")];
 
 pub fn cases() -> Vec<Case> {
-    let mut cases = vec![case("no_side_band_is_open_where_programs_run_at_calls", side_band)];
+    let mut cases = vec![case("the_side_band_is_closed_while_programs_run_at_calls", side_band)];
     for (way, probes) in WAYS {
         for how in ["mmap", "mprotect", "pkey_mprotect"] {
             let body = move || late_code(probes, how);

@@ -18,25 +18,27 @@ pub fn cases() -> Vec<Case> {
     cases.extend(needs::python("3.12").ok().and_then(|python| embedder(&python, "_by_side_band")));
     // One interpreter says itself where its data is, and one does not.
     cases.extend(["3.8", "3.13"].map(|version| {
-        let name = format!("python{version}::one_that_maps_its_code_a_second_time_is_attached_to");
+        let name = format!("python{version}::an_interpreter_that_maps_its_code_twice_is_attached_to");
         case(name, || mapped_twice(version)).needs(needs::python(version))
     }));
     cases.extend([
         case("an_interpreter_under_another_name_is_found", || copied(false)).needs(needs::python("3.12")),
         case("a_deleted_interpreter_is_found", || copied(true)).needs(needs::python("3.12")),
-        case("one_that_is_written_over_another_is_not_taken_for_it", rewritten)
+        case("an_interpreter_written_over_another_is_not_mistaken_for_it", rewritten)
             .needs(needs::python("3.8"))
             .needs(needs::python("3.12"))
             .needs(needs::program("cc")),
-        case("a_library_that_is_written_over_another_and_keeps_its_times_has_its_own_names", written_over)
+        case("a_library_written_over_another_with_the_same_times_has_its_own_names", written_over)
             .needs(needs::python("3.12"))
             .needs(needs::program("cc")),
-        case("one_in_other_namespaces_is_found_and_its_paths_are_its_own", namespaces)
+        case("a_process_in_other_namespaces_is_found_with_its_own_paths", namespaces)
             .needs(needs::python("3.12"))
             .needs(needs::program("unshare")),
-        case("one_whose_main_thread_has_ended_is_attached_to", || main_thread_ended(true)).needs(needs::python("3.12")),
-        case("one_whose_main_thread_ends_is_watched_on", || main_thread_ended(false)).needs(needs::python("3.12")),
-        case("one_in_another_root_is_found", another_root).needs(needs::all()).needs(of_another_root()),
+        case("a_process_whose_main_thread_has_ended_is_attached_to", || main_thread_ended(true))
+            .needs(needs::python("3.12")),
+        case("a_process_whose_main_thread_ends_stays_watched", || main_thread_ended(false))
+            .needs(needs::python("3.12")),
+        case("an_interpreter_in_another_root_is_found", another_root).needs(needs::all()).needs(of_another_root()),
     ]);
     cases.into_iter().map(|case| case.needs(needs::root())).collect()
 }

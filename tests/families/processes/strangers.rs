@@ -21,13 +21,13 @@ const TRUST: Duration = Duration::from_secs(1);
 
 pub fn cases() -> Vec<Case> {
     let cases = vec![
-        case("a_program_that_is_no_python_is_opened_once", others_are_opened_once),
-        case("a_program_that_is_watched_and_no_python_is_opened_once", watched_are_opened_once),
+        case("a_program_that_is_not_python_is_opened_once", others_are_opened_once),
+        case("a_watched_program_that_is_not_python_is_opened_once", watched_are_opened_once),
     ];
     let cases = cases.into_iter().map(|case| case.needs(needs::program("strace")).needs(needs::program("sleep")));
     let named = [
         case("interpreters_that_are_not_read_are_named_once", not_read),
-        case("doctor_tells_of_interpreters_that_are_not_read", not_read_by_doctor),
+        case("doctor_reports_interpreters_that_are_not_read", not_read_by_doctor),
     ];
     cases.chain(named.map(|case| case.needs(needs::program("cc")))).map(|case| case.needs(needs::root())).collect()
 }

@@ -10,7 +10,7 @@ pub fn cases() -> Vec<Case> {
         let case = case(name, move || calls(version)).needs(needs::root()).needs(numpy(version));
         if version == "3.12" { case } else { case.needs(needs::all()) }
     });
-    let weight = case("redundant_samples_are_those_of_the_element_loop", redundant_samples);
+    let weight = case("redundant_samples_are_in_the_element_loop", redundant_samples);
     versions.into_iter().chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::all())]).collect()
 }
 

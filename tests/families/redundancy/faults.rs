@@ -19,16 +19,16 @@ pub fn cases() -> Vec<Case> {
         lives("memory_that_is_mapped_again", "remap", Ok(())),
         lives("children_that_are_forked", "forks", needs::all()),
         lives("a_process_that_becomes_another_program", "execs", needs::all()),
-        known("a_storm_is_held_down", storm),
-        known("what_has_seen_enough_traps_no_more", over),
-        known("registers_that_another_tool_has", || taken(4)),
-        known("registers_of_which_another_tool_has_two", || taken(2)).needs(needs::all()),
+        known("a_storm_is_throttled", storm),
+        known("a_finished_watchpoint_traps_no_more", over),
+        known("all_registers_taken_by_another_tool", || taken(4)),
+        known("two_registers_taken_by_another_tool", || taken(2)).needs(needs::all()),
         known("attached_and_detached_a_hundred_times", || cycles(100)).needs(needs::all()),
         known("sixty_four_threads", || is_watched(&run(&Folder::new(), &["stores", "50", "10", "64"])))
             .needs(needs::all()),
         known("code_without_an_access_is_counted", undecoded),
-        known("a_typed_budget_binds_watchpoints", budget).needs(needs::all()),
-        case("recordings_of_it_keep_the_whole_report", replayed).needs(needs::root()).needs(needs::python("3.12")),
+        known("an_explicit_budget_binds_watchpoints", budget).needs(needs::all()),
+        case("recordings_keep_the_whole_report", replayed).needs(needs::root()).needs(needs::python("3.12")),
     ]
 }
 

@@ -9,8 +9,8 @@ pub fn cases() -> Vec<Case> {
     vec![
         known("a_thread_s_stack_is_not_watched", || is_not_watched("stack")),
         known("a_thread_s_own_data_is_not_watched", || is_not_watched("own")),
-        known("counts_of_references_are_not_compared", counts),
-        known("what_is_not_touched_again_gives_way_or_times_out", stream),
+        known("reference_counts_are_not_compared", counts),
+        known("untouched_watchpoints_are_replaced_or_time_out", stream),
     ]
 }
 

@@ -10,7 +10,7 @@ use pyobs_tests::{Case, Workload, case, command, needs, options, workload};
 use super::numpy;
 
 pub fn cases() -> Vec<Case> {
-    let case = case("addresses_that_the_processor_tells_are_watched", || {
+    let case = case("addresses_reported_by_the_processor_are_watched", || {
         let (equal, all) = stores("same");
         assert!(all >= 20 && equal == all, "same: {equal} of {all}");
         let (equal, all) = stores("other");

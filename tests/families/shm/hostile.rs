@@ -26,13 +26,13 @@ pub fn cases() -> Vec<Case> {
     vec![
         of("hundreds_of_processes_hold_one_segment", |python| holders(python, HOLDERS)),
         of("thousands_of_processes_hold_one_segment", |python| holders(python, MANY_HOLDERS)).needs(needs::all()),
-        of("an_inode_that_is_used_again_at_once_is_another_segment", reused),
-        of("processes_that_are_killed_between_two_calls_leave_what_is_there", killed),
-        of("names_that_nobody_should_print_are_escaped", names),
-        of("a_descriptor_that_is_taken_out_of_a_process_is_passed", taken),
-        of("what_no_record_shows_is_repaired_and_counted", unseen),
-        of("what_no_record_shows_is_repaired_without_iterators_too", unseen_by_iterators),
-        of("pages_that_processes_share_are_counted_once", account),
+        of("a_reused_inode_is_another_segment", reused),
+        of("processes_killed_between_two_calls_leave_residue", killed),
+        of("unprintable_names_are_escaped", names),
+        of("a_descriptor_taken_from_a_process_counts_as_passed", taken),
+        of("unseen_changes_are_repaired_and_counted", unseen),
+        of("unseen_changes_are_repaired_without_iterators_too", unseen_by_iterators),
+        of("shared_pages_are_counted_once", account),
         of("a_burst_of_mappings_loses_nothing", burst),
     ]
 }

@@ -17,13 +17,13 @@ pub fn cases() -> Vec<Case> {
         let python = python.clone();
         move || hundreds(&python.clone().unwrap())
     };
-    let name = "five_hundred_segments_on_their_way_are_all_there";
+    let name = "five_hundred_passed_segments_are_all_seen";
     cases.push(case(name, many).needs(needs::root()).needs(python));
     cases
 }
 
 fn of_mode(python: &Python, mode: &'static str) -> Case {
-    let name = format!("{}::segments_are_what_the_program_knows::{mode}", python.name());
+    let name = format!("{}::segments_match_what_the_program_knows::{mode}", python.name());
     let (python, every) = (python.clone(), quick(python, mode, &["fs-killboth"]));
     case(name, move || check(&python, mode)).needs(needs::root()).needs(every)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pyobs_tests::{Case, Python, Record, Recording, UNREADABLE, Workload, case, compare, json, needs, workload};
 use serde_json::Value;
 
-use super::{Known, are_whole, python_frames};
+use super::{Known, are_fully_unwound, python_frames};
 
 const RATE: u32 = 3000;
 const THREADS: &str = "4";
@@ -37,7 +37,7 @@ fn calls(python: &Python, seconds: u32) -> Case {
         let recording = Record::new().rate(RATE).command(command).run();
         assert!(recording.status.success(), "{}", recording.stderr);
         graph.has_all_of(&recording);
-        are_whole(&recording, 0.98);
+        are_fully_unwound(&recording, 0.98);
     };
     case(name, body).needs(needs::root())
 }

@@ -3,7 +3,7 @@
 use pyobs_tests::{Case, Python, Record, Recording, case, compare, json, needs, workload};
 use serde_json::Value;
 
-use super::{are_whole, python_frames};
+use super::{are_fully_unwound, python_frames};
 
 const RATE: u32 = 999;
 /// The deepest stack that is walked completely.
@@ -71,6 +71,6 @@ fn are_there(recording: &Recording, truth: &Value, frames: usize) {
     } else {
         assert_eq!(truncated, 0, "{}", recording.report["stacks"]);
         // There are no unwind tables in the first thirty milliseconds.
-        are_whole(recording, 0.8);
+        are_fully_unwound(recording, 0.8);
     }
 }

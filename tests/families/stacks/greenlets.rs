@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use pyobs_tests::{Case, Python, Record, case, command, compare, json, needs, workload};
 use serde_json::Value;
 
-use super::{are_whole, python_frames};
+use super::{are_fully_unwound, python_frames};
 
 const RATE: u32 = 499;
 /// One version for each layout of frames.
@@ -13,7 +13,7 @@ const VERSIONS: [&str; 4] = ["3.9", "3.11.7", "3.12", "3.13"];
 
 pub fn cases() -> Vec<Case> {
     let case = |version: &'static str| {
-        let name = format!("python{version}::greenlets_have_stacks_of_their_own");
+        let name = format!("python{version}::greenlets_have_their_own_stacks");
         case(name, move || have_stacks_of_their_own(&with_greenlets(version).unwrap()))
             .needs(needs::root())
             .needs(with_greenlets(version))
@@ -60,5 +60,5 @@ fn have_stacks_of_their_own(python: &std::path::Path) {
     assert!(all_wrong * 500 <= of_greenlets, "{all_wrong} of {of_greenlets} match no greenlet: {wrong:#?}");
     let seconds = of_greenlets as f64 / f64::from(RATE);
     compare::within("CPU seconds of greenlets", seconds, json::number(&truth, "/cpu_s"), 0.1);
-    are_whole(&recording, 0.95);
+    are_fully_unwound(&recording, 0.95);
 }

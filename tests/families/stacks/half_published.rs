@@ -16,7 +16,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn of(python: &Python) -> Case {
-    let name = format!("{}::what_is_published_and_not_filled_in_leads_to_no_frames", python.name());
+    let name = format!("{}::unfilled_frames_add_no_frames", python.name());
     let every = needs::every(python);
     let python = python.clone();
     let body = move || {

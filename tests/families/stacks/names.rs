@@ -18,12 +18,12 @@ const RATE: u32 = 999;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case("inlined_calls_have_the_names_and_lines_that_the_debug_information_has", inlined)
+        case("inlined_calls_have_the_names_and_lines_of_the_debug_information", inlined)
             .needs(needs::root())
             .needs(needs::python("3.12"))
             .needs(needs::compiler(&["-g"]))
             .needs(needs::program("addr2line")),
-        case("made_code_has_the_names_of_its_perf_map", made_code)
+        case("generated_code_has_the_names_of_its_perf_map", made_code)
             .needs(needs::root())
             .needs(needs::python("3.12"))
             .needs(needs::compiler(&[])),

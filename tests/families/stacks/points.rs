@@ -12,7 +12,7 @@ use pyobs_tests::{
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Known, are_whole, base, python_frames};
+use super::{Known, are_fully_unwound, base, python_frames};
 
 const RATE: u32 = 999;
 const LOOP: &str = "_PyEval_EvalFrameDefault";
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn at_known_points(python: &Python) -> Case {
-    let name = format!("{}::whole_stacks_are_what_the_program_says", python.name());
+    let name = format!("{}::stacks_match_what_the_program_says", python.name());
     let every = needs::every(python);
     let python = python.clone();
     let body = move || {
@@ -37,13 +37,13 @@ fn at_known_points(python: &Python) -> Case {
         }
         let recording = are_as_it_says(command, &python);
         // Half of the run imports modules, whose code objects are short-lived.
-        are_whole(&recording, 0.95);
+        are_fully_unwound(&recording, 0.95);
     };
     case(name, body).needs(needs::root()).needs(every)
 }
 
 fn with_numpy(python: &Python) -> Case {
-    let name = format!("{}::whole_stacks_with_numpy_are_what_the_program_says", python.name());
+    let name = format!("{}::stacks_with_numpy_match_what_the_program_says", python.name());
     let (few, numpy) = (needs::few(python), needs::numpy(python));
     let python = python.clone();
     let body = move || {
@@ -57,7 +57,7 @@ fn with_numpy(python: &Python) -> Case {
 
 /// C calls Python, which calls C, which calls Python, which calls C, which calls Python.
 fn in_an_embedder(version: &str) -> Case {
-    let name = format!("python{version}::whole_stacks_in_an_embedder_are_what_the_program_says");
+    let name = format!("python{version}::stacks_in_an_embedder_match_what_the_program_says");
     let embeddable = needs::embeddable(version);
     let found = embeddable.clone();
     let body = move || {
@@ -79,7 +79,7 @@ fn in_assembly() -> Case {
         command.arg("hashed");
         are_as_it_says(command, &python);
     };
-    case("whole_stacks_below_hand_written_assembly_are_what_the_program_says", body)
+    case("stacks_through_hand_written_assembly_match_what_the_program_says", body)
         .needs(needs::root())
         .needs(needs::python("3.12"))
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use pyobs_tests::{Case, Python, Record, Workload, case, compare, needs, workload};
 
-use super::{are_whole, python_frames};
+use super::{are_fully_unwound, python_frames};
 
 const VERSIONS: [&str; 2] = ["3.12", "3.13"];
 const RATE: u32 = 499;
@@ -32,7 +32,7 @@ fn are_stepped_through(python: &Python) {
     assert!(fs::read_to_string(&map).is_ok_and(|map| map.contains("py::inner")), "the program made no trampolines");
     fs::remove_file(map).unwrap();
     assert!(recording.status.success(), "{}", recording.stderr);
-    are_whole(&recording, 0.98);
+    are_fully_unwound(&recording, 0.98);
     let (mut right, mut all) = (0, 0);
     for stack in recording.stacks() {
         let trampoline = stack.frames.iter().find(|frame| frame.function.starts_with("py::"));

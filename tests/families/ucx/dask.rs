@@ -1,4 +1,4 @@
-//! Dask over UCXX: what its workers send each other, against what the program had them compute.
+//! Dask over UCXX: checks that the transfers between its workers match what the program has them compute.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::{record, script};
 
 const VARIABLE: &str = "PYOBS_UCXX_DASK";
-/// The program's own: in each round one worker adds up what both have made, of which these are the other's.
+/// The program's rounds. In each, one worker adds up arrays of both, of which this many are the other's.
 const ROUNDS: usize = 5;
 const OF_THE_OTHER: usize = 3;
 const MIB: u64 = 2;
 
 pub(super) fn cases() -> Vec<Case> {
-    let case = case("arrays_that_workers_of_dask_send_each_other", arrays).needs(needs::root());
+    let case = case("arrays_sent_between_workers_of_dask_are_seen", arrays).needs(needs::root());
     vec![case.needs(needs::all()).needs(interpreter())]
 }
 
@@ -29,10 +29,10 @@ fn arrays() {
     let mut python = script(&interpreter().unwrap(), "dask_ucxx.py");
     python.arg(MIB.to_string());
     let recording = record("ucx").command(python).run();
-    // The program says what it has added up in each round: 6 * round + 15.
+    // The program prints each round's sum: 6 * round + 15.
     for round in 0..ROUNDS {
         let line = format!("{round} {}", 6 * round + 15);
-        assert!(recording.stdout.lines().any(|said| said == line), "{}{}", recording.stdout, recording.stderr);
+        assert!(recording.stdout.lines().any(|printed| printed == line), "{}{}", recording.stdout, recording.stderr);
     }
     let transfers = json::list(&recording.report, "/transfers");
     let of = |operation: &str| -> Vec<&Value> {
@@ -50,10 +50,10 @@ fn arrays() {
         assert_eq!((&transfer["library"], &transfer["status"]), (&"ucxx".into(), &0.into()), "{transfer:#}");
         assert!(transfer["completed_s"].is_number(), "{transfer:#}");
     }
-    // Not all of a thousand transfers have one.
+    // Not all of a thousand transfers have a stack.
     let stacks = sent.iter().chain(&received).map(|it| json::list(it, "/stack")).filter(|stack| !stack.is_empty());
     let is_dask = |frame: &Value| frame["file"].as_str().is_some_and(|file| file.contains("distributed_ucxx"));
-    let led: Vec<bool> = stacks.map(|stack| stack.iter().any(is_dask)).collect();
-    assert!(!led.is_empty() && led.iter().all(|is_led| *is_led), "{sent:#?}");
+    let from_dask: Vec<bool> = stacks.map(|stack| stack.iter().any(is_dask)).collect();
+    assert!(!from_dask.is_empty() && from_dask.iter().all(|is_dask| *is_dask), "{sent:#?}");
     assert!(!recording.report["loss"].as_object().unwrap().contains_key("transfer_table_full"));
 }

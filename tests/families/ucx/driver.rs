@@ -1,4 +1,4 @@
-//! UCXX's interface for asyncio, in all the ways that it can be told to work.
+//! Transfers by UCXX's interface for asyncio, in every mode that it can be set to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::{ITERATIONS, lines, record, script};
 
 const SIZES: [u64; 2] = [4096, 1 << 20];
-/// Of the driver's transfers of several buffers.
+/// Buffers of each of the driver's transfers of several.
 const FRAMES: u64 = 4;
 
-/// The driver takes a function of a module away that versions before 0.50 do not have.
+/// Versions before 0.50 lack a module of which the driver replaces a function. This one stands in for it.
 const BEFORE: &str = "
 import importlib.machinery, sys
 class Context:
@@ -27,7 +27,7 @@ class Context:
 sys.meta_path.append(Context)
 ";
 
-/// A way to run the driver with UCXX's API for asyncio: two processes that send each message there and back.
+/// A way to run the driver: two processes that send each message there and back.
 #[derive(Clone, Copy)]
 pub(super) struct Driver {
     mode: &'static str,
@@ -38,7 +38,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// UCXX takes delayed submission and futures only with a thread that makes progress.
+    /// UCXX supports delayed submission and futures only with a progress thread.
     pub(super) fn all() -> Vec<Self> {
         let mut drivers = Vec::new();
         for (mode, switches) in [
@@ -75,7 +75,7 @@ impl Driver {
         )
     }
 
-    /// What is tried with each version of UCXX.
+    /// Whether each version of UCXX runs it.
     pub(super) fn is_of_each_version(&self) -> bool {
         self.mode == "thread" && self.delayed && self.future && self.size == SIZES[0]
     }
@@ -91,17 +91,17 @@ impl Driver {
         python.env("PYTHONPATH", folder.join(""));
         let recording = record("ucx").command(python).run();
         let line = recording.stdout.lines().find(|line| line.starts_with('{'));
-        let told = json::parse(line.unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)));
-        assert_eq!(json::count(&told, "/round_trips"), ITERATIONS);
+        let printed = json::parse(line.unwrap_or_else(|| panic!("{}{}", recording.stdout, recording.stderr)));
+        assert_eq!(json::count(&printed, "/round_trips"), ITERATIONS);
         let processes = by_process(&recording, self.api);
         assert_eq!(processes.len(), 2, "{:?}", processes.keys());
-        assert!(processes.contains_key(&json::count(&told, "/pid")), "{told}");
+        assert!(processes.contains_key(&json::count(&printed, "/pid")), "{printed}");
         for sides in processes.values() {
             self.check(sides);
         }
         both_sides(&processes, self.api == "tag");
         stages(&recording.report);
-        asked(&processes, json::count(&told, "/pid"));
+        call_stacks(&processes, json::count(&printed, "/pid"));
         if self.api == "tag" {
             timeline(&recording);
         }
@@ -120,27 +120,27 @@ impl Driver {
         );
     }
 
-    /// What one process has done.
+    /// Checks the transfers of one process.
     fn check(&self, sides: &Sides<'_>) {
-        let own = |side: &[&Value]| u64::try_from(side.len()).unwrap();
-        assert_eq!((own(&sides.sends), own(&sides.receives)), (ITERATIONS, ITERATIONS));
-        let whole = if self.api == "multi" { self.size * (1..=FRAMES).sum::<u64>() } else { self.size };
+        let count = |side: &[&Value]| u64::try_from(side.len()).unwrap();
+        assert_eq!((count(&sides.sends), count(&sides.receives)), (ITERATIONS, ITERATIONS));
+        let bytes = if self.api == "multi" { self.size * (1..=FRAMES).sum::<u64>() } else { self.size };
         for transfer in sides.sends.iter().chain(&sides.receives) {
             assert_eq!(transfer["library"], "ucxx", "{transfer:#}");
-            assert_eq!(json::count(transfer, "/bytes"), whole, "{transfer:#}");
+            assert_eq!(json::count(transfer, "/bytes"), bytes, "{transfer:#}");
             let times: Vec<f64> = ["registered_s", "submitted_s", "completed_s", "notified_s", "woken_s"]
                 .iter()
                 .filter_map(|key| transfer[*key].as_f64())
                 .collect();
             assert!(times.is_sorted(), "{transfer:#}");
-            assert!(is_alone(transfer), "{transfer:#}");
+            assert!(ends_on_its_thread(transfer), "{transfer:#}");
             let is_message = transfer["operation"] == "am_recv";
             if !is_message && self.api != "multi" {
                 assert_eq!(transfer["delayed"], self.delayed, "{transfer:#}");
             }
         }
         let statuses: Vec<&Value> = sides.sends.iter().chain(&sides.receives).map(|it| &it["status"]).collect();
-        // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them is there, which the driver says.
+        // UCS_ERR_CONNECTION_RESET: the other side may close before the last of them arrives, as the driver's text says.
         let failed: Vec<&&Value> = statuses.iter().filter(|status| ***status != 0).collect();
         assert!(failed.is_empty() || (failed.len() == 1 && **failed[0] == -25), "{failed:?}");
         let ended = |key: &str| {
@@ -148,7 +148,7 @@ impl Driver {
             u64::try_from(all.filter(|transfer| transfer[key].is_number()).count()).unwrap()
         };
         assert_eq!(ended("completed_s"), 2 * ITERATIONS);
-        // Of the first of UCXX's messages that are fetched, which end before their callback has a probe, the future is not seen.
+        // The first of UCXX's fetched messages end before their callback has a probe, so that their futures are not seen.
         let woken = ended("woken_s");
         let least = if self.api == "am" { ITERATIONS + ITERATIONS / 2 } else { 2 * ITERATIONS };
         assert_eq!(ended("notified_s"), woken);
@@ -157,15 +157,18 @@ impl Driver {
             for whole in sides.sends.iter().chain(&sides.receives) {
                 let parts = sides.parts.get(json::text(whole, "/id")).map_or(&[][..], Vec::as_slice);
                 // One more announces them.
-                assert_eq!(own(parts), FRAMES + 1, "{whole:#}");
-                assert!(parts.iter().all(|part| part["completed_s"].is_number() && is_alone(part)), "{parts:#?}");
+                assert_eq!(count(parts), FRAMES + 1, "{whole:#}");
+                assert!(
+                    parts.iter().all(|part| part["completed_s"].is_number() && ends_on_its_thread(part)),
+                    "{parts:#?}"
+                );
             }
         }
     }
 }
 
-/// What is over at once was so when the thread that submitted it came back.
-fn is_alone(transfer: &Value) -> bool {
+/// A transfer that ends immediately ends on the thread that submits it.
+fn ends_on_its_thread(transfer: &Value) -> bool {
     transfer["immediate"] == false || transfer["complete_tid"] == transfer["submit_tid"]
 }
 
@@ -175,8 +178,9 @@ fn in_order<'report>(side: &[&'report Value], key: &str) -> Vec<&'report Value> 
     side
 }
 
-/// What one sent, the other received, one after the other: as many bytes under the same tag, and not before they were sent. What
-/// is left when the other side has closed is fetched by its handle, without a tag: the last, as one waits for the other.
+/// Checks that each process received what the other sent, in order: as many bytes under the same tag, and not before they
+/// were sent. What is left once the other side has closed is fetched by its handle, without a tag. Each side waits for the
+/// other, so this can only be the last.
 pub(super) fn both_sides(processes: &BTreeMap<u64, Sides<'_>>, has_tags: bool) {
     assert_eq!(processes.len(), 2, "{:?}", processes.keys());
     let [one, other] = [processes.values().next().unwrap(), processes.values().nth(1).unwrap()];
@@ -188,15 +192,15 @@ pub(super) fn both_sides(processes: &BTreeMap<u64, Sides<'_>>, has_tags: bool) {
             let is_known = send["tag"].is_string() && receive["tag"].is_string();
             assert!(!is_known || send["tag"] == receive["tag"], "{send:#} {receive:#}");
             known += u64::from(is_known);
-            let (sent, there) = (json::number(send, "/submitted_s"), json::number(receive, "/completed_s"));
-            assert!(sent <= there, "{send:#} {receive:#}");
+            let (sent, arrived) = (json::number(send, "/submitted_s"), json::number(receive, "/completed_s"));
+            assert!(sent <= arrived, "{send:#} {receive:#}");
         }
         assert!(if has_tags { known + 2 >= ITERATIONS } else { known == 0 }, "{known}");
     }
 }
 
-/// Of each stage how many there were, and the time that half of them did not exceed, by the transfers' own moments. How long those of
-/// several buffers were pending is told by their parts, which wait in their place, too.
+/// Checks the count and median of each stage against the transfers' own times. A transfer of several buffers waits by its
+/// parts, so these count in place of it.
 fn stages(report: &Value) {
     let moments = |stage: &str| match stage {
         "queued" => ("registered_s", "submitted_s"),
@@ -205,8 +209,8 @@ fn stages(report: &Value) {
         "notified" => ("notified_s", "woken_s"),
         _ => panic!("{stage}"),
     };
-    let told = json::list(report, "/transfer_stages");
-    for stage in told {
+    let reported = json::list(report, "/transfer_stages");
+    for stage in reported {
         let (from, to) = moments(json::text(stage, "/stage"));
         let is_by_parts = stage["stage"] == "queued" || stage["stage"] == "pending";
         let own = json::list(report, "/transfers").iter().filter(|it| {
@@ -219,20 +223,20 @@ fn stages(report: &Value) {
         assert!((median - json::number(stage, "/p50_s")).abs() < 1e-8, "{median} {stage:#}");
     }
     for name in ["queued", "pending"] {
-        assert_eq!(told.iter().filter(|stage| stage["stage"] == name).count(), 2, "{told:#?}");
+        assert_eq!(reported.iter().filter(|stage| stage["stage"] == name).count(), 2, "{reported:#?}");
     }
 }
 
-/// The transfers of a process that the driver asked for.
+/// The transfers that the driver requested in one process.
 #[derive(Default)]
 pub(super) struct Sides<'report> {
     sends: Vec<&'report Value>,
     receives: Vec<&'report Value>,
-    /// By the transfer that they are parts of.
+    /// The parts of transfers of several buffers, by their transfer's id.
     parts: BTreeMap<&'report str, Vec<&'report Value>>,
 }
 
-/// By the driver's word for them.
+/// The driver's transfers by `api`, its name for the kind of transfer.
 pub(super) fn by_process<'report>(recording: &'report Recording, api: &str) -> BTreeMap<u64, Sides<'report>> {
     let mut processes: BTreeMap<u64, Sides<'report>> = BTreeMap::new();
     for transfer in json::list(&recording.report, "/transfers") {
@@ -249,9 +253,9 @@ pub(super) fn by_process<'report>(recording: &'report Recording, api: &str) -> B
     processes
 }
 
-/// Lines of the driver's lead to each transfer, and a function of UCXX's by its name in C++. What is received as a message is
-/// UCXX's own when it comes.
-fn asked(processes: &BTreeMap<u64, Sides<'_>>, server: u64) {
+/// Checks that each stack goes from lines of the driver to a function of UCXX, by its name in C++. A received message has no
+/// such stack: UCXX itself requests it when it arrives.
+fn call_stacks(processes: &BTreeMap<u64, Sides<'_>>, server: u64) {
     let all = processes.values().flat_map(|sides| sides.sends.iter().chain(&sides.receives));
     for transfer in all.filter(|transfer| transfer["operation"] != "am_recv") {
         lines::of_asynchronous(transfer, server);
@@ -271,10 +275,10 @@ fn modes(report: &Value) -> Vec<&str> {
 }
 
 fn mode(report: &Value, mode: &str) {
-    assert!(modes(report).iter().all(|it| *it == mode), "{:?}, and it is {mode}", modes(report));
+    assert!(modes(report).iter().all(|it| *it == mode), "{:?}, expected {mode}", modes(report));
 }
 
-/// In each of the two processes a thread of its own for each. Whether one of them polls does not always show in half a second.
+/// Checks that each of the two processes has its own thread for each role. Half a second does not always show whether it polls.
 fn roles(report: &Value, roles: &[&str]) {
     let workers = json::list(report, "/workers");
     assert!(modes(report).iter().all(|it| it.starts_with("thread")), "{workers:#?}");
@@ -287,27 +291,30 @@ fn roles(report: &Value, roles: &[&str]) {
     assert_eq!(tids.len(), workers.len(), "{workers:#?}");
 }
 
-/// Each moment of a transfer has the thread whose part it is.
+/// Checks that each step of a transfer was taken by the thread whose role it is.
 fn threads(report: &Value) {
     let workers = json::list(report, "/workers");
     for transfer in json::list(report, "/transfers") {
         for (key, role) in [("submit_tid", "progress"), ("complete_tid", "progress"), ("wake_tid", "event_loop")] {
             let worker = workers.iter().find(|worker| worker["tid"] == transfer[key]);
-            let is_its = worker.is_some_and(|worker| worker["role"] == role && worker["pid"] == transfer["pid"]);
-            // Of several buffers, the first is asked for at once.
-            let is_whole = key == "submit_tid" && json::text(transfer, "/operation").starts_with("multi");
-            assert!(transfer[key].is_null() || is_whole || is_its, "{key} is no {role}: {transfer:#} {workers:#?}");
+            let is_right = worker.is_some_and(|worker| worker["role"] == role && worker["pid"] == transfer["pid"]);
+            // The first of several buffers is requested at once, by the caller's thread.
+            let is_several = key == "submit_tid" && json::text(transfer, "/operation").starts_with("multi");
+            assert!(
+                transfer[key].is_null() || is_several || is_right,
+                "{key} is not the thread of {role}: {transfer:#} {workers:#?}"
+            );
         }
         assert!(transfer["submit_tid"].is_number(), "{transfer:#}");
     }
 }
 
-/// The timeline has each transfer once, and for each that was woken arrows that end where it was.
+/// Checks that the timeline has each transfer once, and arrows that end where its task was woken.
 fn timeline(recording: &Recording) {
     let trace = recording.perfetto();
     let slices = json::list(&trace, "/slices");
     let of = |name: &str| slices.iter().filter(|it| it["category"] == "transfer" && it["name"] == name).count();
-    // Both sides.
+    // Two processes send and receive.
     let expected = usize::try_from(2 * ITERATIONS).unwrap();
     assert_eq!((of("tag_send"), of("tag_recv")), (expected, expected));
     let transfers = json::list(&recording.report, "/transfers");
@@ -315,7 +322,7 @@ fn timeline(recording: &Recording) {
     let wakes: Vec<&Value> = slices.iter().filter(|it| json::text(it, "/name").starts_with("wake ")).collect();
     assert_eq!(wakes.len(), woken);
     assert!(wakes.iter().all(|wake| json::list(wake, "/ends").len() == 1 && wake["track"][2] == "transfers"));
-    // An arrow begins where there is more than one moment to join: the first of all may be half seen.
+    // An arrow needs two times to join, and the first transfer may be half seen.
     let begun: BTreeSet<String> = slices
         .iter()
         .flat_map(|slice| json::list(slice, "/arrows"))

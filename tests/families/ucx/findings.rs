@@ -1,11 +1,11 @@
-//! Findings on UCXX itself: a program that provokes each (workloads/ucxx_findings.py), and the same as it should be.
+//! Findings on UCXX itself: a program that provokes each (workloads/ucxx_findings.py), and the same program done right.
 
 use pyobs_tests::{Case, Recording, case, command, json, needs, workload};
 use serde_json::Value;
 
 use super::{interpreter, record};
 
-/// The program's scene, the finding, and what else that must say.
+/// The program's scene, the finding, and a check of the finding's details.
 type Scene = (&'static str, &'static str, fn(&Recording, &Value));
 
 const SCENES: [Scene; 7] = [
@@ -17,13 +17,13 @@ const SCENES: [Scene; 7] = [
     ("leaves", "ucx/unfinished", leaves),
     ("killed", "ucx/unfinished", killed),
 ];
-/// They are over soonest.
+/// The shortest scenes.
 const QUICK: [&str; 3] = ["resends", "leaves", "killed"];
 
 pub(super) fn cases() -> Vec<Case> {
     let of = |(scene, id, says): Scene| {
         [true, false].map(|is_provoked| {
-            let name = format!("{scene}_{}", if is_provoked { "is_found" } else { "as_it_should_be_is_not" });
+            let name = format!("{scene}_{}", if is_provoked { "is_found" } else { "done_right_is_not_found" });
             let case = case(&name, move || played(scene, is_provoked, id, says));
             let case = case.needs(needs::root()).needs(interpreter());
             if QUICK.contains(&scene) { case } else { case.needs(needs::all()) }
@@ -47,7 +47,7 @@ fn played(scene: &str, is_provoked: bool, id: &str, says: fn(&Recording, &Value)
     }
 }
 
-/// A thread of the finding, as the list of workers has it.
+/// The finding's thread in the list of workers.
 fn worker<'report>(recording: &'report Recording, finding: &Value, role: &str) -> &'report Value {
     let tid = json::count(finding, "/evidence/tid");
     let workers = json::list(&recording.report, "/workers");
@@ -57,19 +57,19 @@ fn worker<'report>(recording: &'report Recording, finding: &Value, role: &str) -
     own
 }
 
-/// It was told to poll, and has one message to send in five seconds.
+/// The progress thread is set to poll, although one message is sent in five seconds.
 fn polls(recording: &Recording, finding: &Value) {
     assert_eq!(worker(recording, finding, "progress")["mode"], "thread-polling");
     assert!(json::number(finding, "/evidence/busy") > 0.9, "{finding:#}");
 }
 
-/// The function that runs in the event loop for 20 ms at a time is who holds the GIL.
+/// The holder of the GIL is the function that runs in the event loop for 20 ms at a time.
 fn hogs(recording: &Recording, finding: &Value) {
     let workers = json::list(&recording.report, "/workers");
     let notifier = workers.iter().find(|worker| worker["role"] == "notifier").unwrap();
     assert!(json::number(notifier, "/gil_wait_s") > 0.02, "{notifier:#}");
     assert!(json::text(finding, "/evidence/holder_line").starts_with("burn ("), "{finding:#}");
-    // What burns is Python; what makes progress is C++.
+    // The event loop runs Python code; the progress thread runs C++.
     let python = |role: &str| {
         let shares = workers.iter().filter(|worker| worker["role"] == role).filter_map(|it| it["python"].as_f64());
         shares.fold(0.0, f64::max)
@@ -84,7 +84,7 @@ fn grows(recording: &Recording, finding: &Value) {
     let last = json::count(finding, "/evidence/last");
     assert!((32..=400).contains(&last), "{finding:#}");
     assert!(json::count(finding, "/evidence/first") <= 4, "{finding:#}");
-    // Registered and not submitted yet, at the worst moment: by the transfers' own times.
+    // How many were registered but not submitted, by the transfers' own times.
     let mut changes = Vec::new();
     for transfer in json::list(&recording.report, "/transfers").iter().filter(|it| it["delayed"] == true) {
         changes.push((json::number(transfer, "/registered_s"), 1));
@@ -102,16 +102,16 @@ fn grows(recording: &Recording, finding: &Value) {
     let workers = json::list(&recording.report, "/workers").iter();
     assert_eq!(workers.map(|worker| json::count(worker, "/queue_max")).max(), deepest(&depths));
     let queues = json::list(&recording.report, "/transfer_queues").iter();
-    let told = queues.flat_map(|queue| json::list(queue, "/depths")).filter_map(Value::as_u64);
-    assert_eq!(told.max(), deepest(&depths));
+    let reported = queues.flat_map(|queue| json::list(queue, "/depths")).filter_map(Value::as_u64);
+    assert_eq!(reported.max(), deepest(&depths));
 }
 
-/// What is called in Python for each of 40 that connect, while two others compute.
+/// UCX calls Python for each of 40 connections, while two threads compute.
 fn connects(recording: &Recording, finding: &Value) {
     let progress = worker(recording, finding, "progress");
     assert!(json::number(progress, "/gil_wait_s") > 0.0, "{progress:#}");
     assert!(json::count(finding, "/evidence/waits") >= 40, "{finding:#}");
-    // UCX's callback for who connects.
+    // UCX's callback for a new connection.
     let line = json::text(finding, "/evidence/line");
     assert!(line.starts_with("ucp_cm_server_conn_request_progress ("), "{finding:#}");
 }
@@ -126,12 +126,12 @@ fn leaves(_: &Recording, finding: &Value) {
     assert_eq!(evidence, [1, 4321], "{finding:#}");
 }
 
-/// By SIGKILL, a third of a second after it asked.
+/// SIGKILL ends the program a third of a second after it requested its transfers.
 fn killed(recording: &Recording, finding: &Value) {
     let evidence = ["/evidence/unfinished", "/evidence/bytes"].map(|key| json::count(finding, key));
     assert_eq!(evidence, [3, 4321 + 1234 + (4 << 20)], "{finding:#}");
     let line = json::text(finding, "/evidence/line");
-    // Tasks of the event loop asked: of what is the program's own, that is where it runs.
+    // Tasks of the event loop requested them. The only line of the program in their stacks is the one that runs the loop.
     assert!(line.starts_with("<module> (") && line.contains("ucxx_findings.py:"), "{line}");
     let summary = json::text(finding, "/summary");
     assert!(summary.contains("2 tag_recv") && summary.contains("1 tag_send"), "{summary}");

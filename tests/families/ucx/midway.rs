@@ -14,8 +14,8 @@ const LATE_BYTES: u64 = 60_000;
 pub(super) fn cases() -> Vec<Case> {
     let of = |name, test: fn()| case(name, test).needs(needs::root()).needs(interpreter());
     vec![
-        of("of_what_ucxx_does_at_the_attach_nothing_is_made_up_and_from_then_on_all_is_told", attached),
-        of("what_is_received_in_several_buffers_from_before_the_attach_on_is_half_seen", several),
+        of("transfers_at_the_attach_are_not_made_up_and_later_ones_are_all_reported", attached),
+        of("receives_of_several_buffers_begun_before_the_attach_are_half_seen", several),
     ]
 }
 

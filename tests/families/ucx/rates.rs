@@ -12,12 +12,12 @@ const AS_BUILT: [&str; 2] = ["-fpatchable-function-entry=1", "-fcf-protection=no
 
 pub(super) fn cases() -> Vec<Case> {
     let own = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
-    let ucxx = case("many_of_ucxx_that_last_are_counted", window).needs(needs::root());
+    let ucxx = case("many_long_transfers_of_ucxx_are_counted", window).needs(needs::root());
     vec![
-        own("too_many_to_be_followed_are_counted", many),
-        own("where_there_are_many_one_in_so_many_is_told_of_and_all_are_counted", paced),
-        own("where_a_budget_does_not_allow_to_follow_all_are_counted", within).needs(needs::compiler(&AS_BUILT)),
-        own("where_a_budget_does_not_allow_to_count_they_are_given_up", beyond).needs(needs::compiler(&AS_BUILT)),
+        own("transfers_too_many_to_follow_are_counted", many),
+        own("of_many_transfers_some_are_reported_and_all_are_counted", paced),
+        own("transfers_beyond_the_budget_for_following_are_counted", within).needs(needs::compiler(&AS_BUILT)),
+        own("transfers_beyond_the_budget_for_counting_are_given_up", beyond).needs(needs::compiler(&AS_BUILT)),
         ucxx.needs(interpreter()).needs(needs::all()),
     ]
 }

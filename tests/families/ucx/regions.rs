@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::record;
 
 pub(super) fn cases() -> Vec<Case> {
-    let case = case("a_buffer_has_its_region_and_the_line_of_its_birth", buffers).needs(needs::root());
+    let case = case("a_buffer_has_its_region_and_the_line_that_made_it", buffers).needs(needs::root());
     vec![case.needs(needs::program("cc")).needs(needs::python(VERSION))]
 }
 

@@ -9,14 +9,14 @@ use pyobs_tests::{Case, Workload, case, needs, options};
 use super::strange::Built;
 
 pub(super) fn cases() -> Vec<Case> {
-    let case = case("a_slow_transfer_is_told_of_before_its_end", told).needs(needs::root());
+    let case = case("a_slow_transfer_is_reported_before_its_end", reported).needs(needs::root());
     vec![case.needs(needs::program("cc"))]
 }
 
 /// How long the program's only transfer takes.
 const LENGTH: Nanos = Nanos(2_500_000_000);
 
-fn told() {
+fn reported() {
     let built = Built::new(&[]);
     let mut program = Workload::start(built.program("slow"));
     program.wait_for("ready");

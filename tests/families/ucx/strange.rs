@@ -15,15 +15,15 @@ use super::{in_the_middle, printed, record};
 pub(super) fn cases() -> Vec<Case> {
     let of = |name: &str, body: fn()| case(name, body).needs(needs::root()).needs(needs::program("cc"));
     vec![
-        of("a_library_may_come_go_and_come_again", come_and_go),
-        of("a_request_s_address_is_used_again_at_once", reused),
-        of("a_fork_has_no_transfers_of_its_parent_s", forked),
-        of("what_was_under_way_at_the_attach_is_half_seen_and_nothing_is_made_up", attached),
+        of("a_library_may_be_unloaded_and_loaded_again", come_and_go),
+        of("a_request_address_may_be_reused_at_once", reused),
+        of("a_fork_has_none_of_its_parents_transfers", forked),
+        of("transfers_under_way_at_the_attach_are_half_seen", attached),
         of("sends_that_are_refused_or_fail_have_their_statuses", fails),
-        of("what_came_counts_and_not_the_room_for_it", received),
-        of("a_program_s_only_transfer_is_under_way_when_it_ends", unfinished),
+        of("received_bytes_count_and_not_the_buffer_size", received),
+        of("a_transfer_open_at_the_end_is_a_finding", unfinished),
         of("a_library_with_moved_fields_is_refused_with_a_reason", moved),
-        of("calls_of_progress_are_counted_for_a_moment", progress),
+        of("calls_of_progress_are_counted_briefly", progress),
         of("another_interface_is_refused_with_a_reason", another),
     ]
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::process::output;
 
 const VERSIONS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
-/// Nothing; functions that are others than those that run, and those that do.
+/// No probe; functions that never run; and those that do.
 const CHOSEN: [Option<&str>; 3] = [None, Some("eval=nothing:x"), Some("eval=calls.py:*")];
 /// A call costs two traps.
 const CALL_US: f64 = 6.0;

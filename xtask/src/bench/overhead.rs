@@ -154,7 +154,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn a_row_of_the_bench_script_is_read() {
+    fn a_row_of_the_bench_script_is_parsed() {
         let row = parse("pyobs        slowdown 1.001 [0.990, 1.010]  cpu 0.004  rss 31 MiB  windows 8").unwrap();
         assert_eq!((row.name.as_str(), row.range.as_str(), row.rss.as_str()), ("pyobs", "0.990, 1.010", "31"));
         assert!((row.slowdown - 1.001).abs() < 1e-9 && (row.cpu - 0.004).abs() < 1e-9);

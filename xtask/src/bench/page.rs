@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_takes_the_place_of_the_one_with_its_heading() {
+    fn a_section_replaces_the_one_with_its_heading() {
         let mut document = sections("# Title\n\n## A\n\nold\n\n## B\n\nb\n");
         assert_eq!(document, ["## A\n\nold\n", "## B\n\nb\n"]);
         put(&mut document, "## A\n\nnew\n".to_owned());

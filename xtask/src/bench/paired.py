@@ -1,4 +1,5 @@
 """Measures a program's work while pyobs watches it, and just before and just after.
+
   paired.py WORKLOAD ROUNDS SECONDS COMMAND... [-- COMMAND...]...
 
 WORKLOAD is a JSON list: the name of a workload below, or the words of a command that prints the time and the cost of its work,
@@ -6,6 +7,7 @@ forever. COMMAND has PID for the program's process id, and ends with the name of
 runs nothing, which shows the noise. Prints JSON: for each command a list, with the cost of the work without and with it for each
 round. The cost is the lower quartile of its windows of a tenth of a second, because other users of the machine's memory and
 caches make work slower for seconds at a time, and never faster.
+"""
 import fcntl, itertools, json, os, subprocess, sys, time
 
 WINDOW = 0.1

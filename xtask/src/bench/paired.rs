@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_longer_is_told_in_percent() {
+    fn longer_is_in_percent() {
         let pairs: Vec<Pair> =
             (0..11).map(|number| Pair { without: 2.0, with: 2.0 + f64::from(number) * 0.02 }).collect();
         let [low, middle, high] = longer(&pairs);

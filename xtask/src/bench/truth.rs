@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_sampled_is_wholly_wrong_and_not_a_crash() {
+    fn no_samples_are_wrong_but_do_not_crash() {
         let truth = known("{\"cpu_s\": {\"burn_a\": 3.0}}").unwrap();
         assert_eq!(worst_difference(&truth, &sampled(&[])), ("burn_a", 100.0));
     }

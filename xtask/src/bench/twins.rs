@@ -75,7 +75,7 @@ mod tests {
     use super::around_mean;
 
     #[test]
-    fn the_error_of_a_mean_is_known() {
+    fn the_error_of_a_mean_is_right() {
         // The standard deviation of 2, 4, 4, 4, 5, 5, 7, 9 is the root of 32/7.
         let [low, mean, high] = around_mean(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
         let error = (32.0_f64 / 7.0 / 8.0).sqrt();

@@ -12,17 +12,18 @@ use super::{
     Setting,
     paired::{Compared, Rounds},
     record::{Recorded, record},
+    script,
     table::Table,
 };
 use crate::{process::output, repo, venvs};
 
 const VERSION: &str = "3.12";
-/// The budget is kept after about ten seconds.
+/// A run of this many seconds outlasts the ten or so that the budget takes to bind.
 const SETTLED: &str = "20.0";
-/// Round trips by UCXX of this many bytes. Their noise is as large as the effect, and larger for short ones.
+/// Round trips by UCXX: their bytes and rounds. Their noise is as large as the effect, and larger for short ones.
 const TRIPS: [(u64, Rounds); 2] = [(64 << 10, (6, SETTLED)), (1 << 20, (4, SETTLED))];
-/// Round trips may take so much longer, and a send and a receive of eight bytes as long as their probes take: three each, of
-/// which each takes this long at the most (docs/families/ucx.md).
+/// How much longer round trips may take. A send and a receive of eight bytes may take as long as their probes: three each,
+/// of this many microseconds at most (docs/families/ucx.md).
 const SLOWER: f64 = 0.03;
 const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
@@ -80,14 +81,10 @@ fn libucp(python: &Path) -> Result<String> {
     Ok(output(Command::new(python).args(["-c", print]))?.trim().to_owned())
 }
 
-fn source(name: &str) -> PathBuf {
-    repo::root().join("xtask/src/bench").join(name)
-}
-
 fn built(setting: &Setting) -> Result<String> {
     let program = setting.folder.join("transfers");
     output(
-        Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source("transfers.c")).args(["-ldl", "-lpthread"]),
+        Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(script("transfers.c")).args(["-ldl", "-lpthread"]),
     )?;
     Ok(program.display().to_string())
 }
@@ -113,7 +110,7 @@ fn compared(
 
 fn trips(setting: &Setting, table: &mut Table, python: &Path, size: u64, rounds: Rounds) -> Result<()> {
     let what = format!("{} KiB there and back", size >> 10);
-    let words = [&python.display().to_string(), &source("trips.py").display().to_string(), &size.to_string()];
+    let words = [&python.display().to_string(), &script("trips.py").display().to_string(), &size.to_string()];
     let words = words.map(String::as_str);
     let watches: [(&str, &[&str], bool); 3] =
         [("the defaults", &[], true), ("ucx", &["--probe", "ucx"], true), ("+ucx", &["--probe", "+ucx"], false)];

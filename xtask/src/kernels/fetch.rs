@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_patch_release_of_a_version_is_taken() {
+    fn the_newest_patch_release_of_a_version_is_chosen() {
         let names = [
             "linux-image-6.1.0-9-cloud-amd64",
             "linux-image-6.1.0-56-cloud-amd64",

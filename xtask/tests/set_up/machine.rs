@@ -71,7 +71,7 @@ impl Machine {
     }
 
     /// Runs it as a user without rights.
-    pub fn xtask_of_nobody(&self, arguments: &[&str]) -> Output {
+    pub fn xtask_as_nobody(&self, arguments: &[&str]) -> Output {
         fs::copy(env!("CARGO_BIN_EXE_xtask"), self.path("xtask")).unwrap();
         let mut setpriv = command(needs::program("setpriv").unwrap());
         setpriv.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(self.path("xtask"));

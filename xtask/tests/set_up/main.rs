@@ -18,15 +18,13 @@ fn main() -> ExitCode {
     let of_nobody = |case: Case| case.needs(needs::root()).needs(needs::program("setpriv"));
     pyobs_tests::run(vec![
         case("a_second_run_sets_nothing_up", second_run),
-        case("what_has_gone_is_set_up_again", set_up_again),
-        case("what_a_machine_lacks_is_one_sentence", lacking),
+        case("missing_parts_are_set_up_again", set_up_again),
+        case("missing_requirements_give_one_sentence", lacking),
         of_nobody(case("a_user_without_rights_goes_through_sudo", through_sudo)),
-        of_nobody(case("without_sudo_root_is_asked_for", without_sudo)),
-        case("a_prefix_has_all_that_is_installed", installed).needs(needs::program("install")),
+        of_nobody(case("without_sudo_root_is_required", without_sudo)),
+        case("a_prefix_has_every_installed_file", installed).needs(needs::program("install")),
         case("bash_completes_verbs", bash).needs(needs::program("install")).needs(needs::program("bash")),
-        case("groff_has_nothing_against_the_page_of_the_manual", page)
-            .needs(needs::program("install"))
-            .needs(needs::program("groff")),
+        case("groff_accepts_the_manual_page", page).needs(needs::program("install")).needs(needs::program("groff")),
     ])
 }
 
@@ -103,14 +101,14 @@ fn set_up_for_nobody() -> Machine {
 fn through_sudo() {
     let machine = set_up_for_nobody();
     machine.script("bin/sudo", "");
-    succeeds(&machine.xtask_of_nobody(&["top", "--rate", "49"]));
+    succeeds(&machine.xtask_as_nobody(&["top", "--rate", "49"]));
     assert_eq!(machine.calls(), ["rustc -vV", BUILD, "sudo release/pyobs top --rate 49"]);
 }
 
 fn without_sudo() {
     let machine = set_up_for_nobody();
     fails_with(
-        &machine.xtask_of_nobody(&["top"]),
+        &machine.xtask_as_nobody(&["top"]),
         3,
         "needs root, and there is no sudo here; run this command as root",
     );
