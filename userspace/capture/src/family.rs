@@ -26,7 +26,8 @@
 //! delivers the stack under that number, often in the same turn, but seconds later if debug information has
 //! to be read first.
 //!
-//! file has to bound it, evict the oldest, and count what that loses.
+//! A watched process must not be able to fill pyobs's memory. A collector that keeps something for each
+//! thread, address or file must bound it, evict the oldest entries, and count what that loses.
 
 use pyobs_abi::stack;
 use pyobs_model::{Event, Family, Meta, Nanos, Outcome, ProcessRef, Reason, Sample, StackId};

@@ -86,7 +86,7 @@ const TYPE_READY: u64 = 1 << 12;
 
 /// Larger files are not inspected: interpreters with all their debug information have about 40 MiB.
 const SIZE_MAX: u64 = 1 << 30;
-/// Files kept, of about 100 bytes each; beyond this the cache is cleared.
+/// Cached files, of about 100 bytes each; the least recently used are evicted.
 const FILES_MAX: usize = 65_536;
 
 /// How long a file without an interpreter is assumed unchanged. Other files are checked each time.

@@ -11,10 +11,10 @@ use pyobs_model::{FrameId, Nanos};
 use crate::cache::Cache;
 use crate::cpython::names::CodeObject;
 
-/// Entries kept per process image; when full, the cache is cleared.
+/// Entries cached per process image; the least recently used are evicted.
 const FRAMES_MAX: usize = 100_000;
 const CODES_MAX: usize = 4096;
-/// Ancestors whose names a process can use.
+/// Ancestors whose names a process can use; names of earlier ones are read again.
 const ANCESTORS_MAX: usize = 8;
 
 /// Cached values with the time of insertion.

@@ -1,6 +1,7 @@
-//! What pyobs does with bytes that strangers write, for the fuzzer: none of it may panic, run for long or take much memory.
+//! Fuzz targets for all code that parses untrusted input: it must not panic, run for long or use much memory.
 //!
-//! `cargo xtask fuzz` looks for inputs that break one of these targets; `tests/fuzz.rs` runs them on those that did.
+//! `cargo xtask fuzz` looks for inputs that break a target; `tests/fuzz.rs` runs the targets on inputs that
+//! once did.
 
 mod image;
 
@@ -49,7 +50,7 @@ pub const TARGETS: [Target; 11] = [
     ("symbols", symbols),
 ];
 
-/// The versions whose structures are known, and one of each that tells them itself.
+/// The versions with known structures, and one of each that describes its own.
 fn version(number: u8) -> Version {
     Version::new(3, 6 + number % 9, 0)
 }
@@ -58,7 +59,7 @@ fn layout(number: u8) -> Option<&'static Layout> {
     layout_for(&version(number))
 }
 
-/// Memory in which every address holds one of the input's bytes, so that every pointer leads somewhere.
+/// Memory in which every address contains one of the input's bytes, so that every pointer is valid.
 struct Everywhere<'a>(&'a [u8]);
 
 impl Memory for Everywhere<'_> {
@@ -73,7 +74,7 @@ impl Memory for Everywhere<'_> {
     }
 }
 
-/// Records of the ring. The kernel side writes them, with what it copies from strangers.
+/// Records in the ring buffer. The kernel side writes them, with data copied from watched processes.
 fn records(input: &[u8]) {
     let Some(record) = Record::parse(input, registry::kind) else { return };
     let Record::Code(copy) = &record else {
@@ -85,7 +86,7 @@ fn records(input: &[u8]) {
     }
 }
 
-/// What is looked for in a file that a process maps.
+/// The inspection of a mapped file.
 fn elf(input: &[u8]) {
     let _ = inspect(input);
     let _ = inspect_libc(input);
@@ -109,19 +110,19 @@ fn elf(input: &[u8]) {
     }
 }
 
-/// An ELF file's call frame information, or the content of its `.eh_frame`.
+/// An ELF file's call frame information, or the contents of its `.eh_frame`.
 fn unwind(input: &[u8]) {
     let _ = table::of_memory(input);
     let _ = table::of_memory(&image(&[(".eh_frame", input)]));
 }
 
-/// The content of the sections that functions have their names and lines from.
+/// The sections from which functions get their names and lines.
 fn dwarf(input: &[u8]) {
     const SECTIONS: [&str; 6] =
         [".debug_abbrev", ".debug_line", ".debug_str", ".debug_rnglists", ".symtab", ".debug_info"];
     let mut rest = input;
     let parts = SECTIONS.map(|name| {
-        // The last one has what the others leave.
+        // The last section gets the rest of the input.
         let is_last = Some(&name) == SECTIONS.last();
         let length = rest.split_first_chunk::<2>().filter(|_| !is_last).map_or(rest.len(), |(length, behind)| {
             rest = behind;
@@ -162,11 +163,11 @@ fn proc(input: &[u8]) {
     resident::of_status(&text);
 }
 
-/// A table says the same whether it is kept or read in pieces.
+/// A table gives the same lines whether it is kept or read in pieces.
 fn line_tables(input: &[u8]) {
     let Some(([minor, first, step], table)) = input.split_first_chunk::<3>().filter(|(_, table)| !table.is_empty())
     else {
-        // An empty one is never read in pieces.
+        // An empty table is never read in pieces.
         return;
     };
     let (format, first_line) = (Format::of(6 + minor % 9), u32::from(*first));
@@ -199,7 +200,7 @@ fn code_object(bytes: &[u8], layout: &Layout, address: u64) {
     }
 }
 
-/// `_Py_DebugOffsets` as a process has it, and a code object as that says it lies.
+/// A process's `_Py_DebugOffsets`, and a code object with the layout that it describes.
 fn debug_offsets_(input: &[u8]) {
     let Some((minor, bytes)) = input.split_first() else { return };
     let version = Version::new(3, 13 + minor % 3, 0);
@@ -227,7 +228,7 @@ fn symbols(input: &[u8]) {
     }
 }
 
-/// A file in memory with this content.
+/// A file in memory with these contents.
 fn file(content: &[u8]) -> Option<File> {
     let memory = rustix::fs::memfd_create(c"pyobs-fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     let mut file = File::from(memory);

@@ -1,8 +1,9 @@
 //! Starts a command that waits, before its first instruction, until the probes are in place.
 //!
-//! pyobs executes itself as a launcher, which waits for one byte on a pipe and then executes the command in the same
-//! process. The pid is known from the start, so that probes can be put on it, and nothing of pyobs is in the process
-//! once the command runs. A launcher whose pyobs dies reads the end of the pipe, and ends without running anything.
+//! pyobs executes itself as a launcher, which waits for one byte on a pipe and then execs the command in the
+//! same process. So the pid is known from the start and can be probed, and no trace of pyobs is in the
+//! process once the command runs. If pyobs dies, the launcher reads the end of the pipe and exits without
+//! running anything.
 //!
 //! The binary's `main` must call [`run_if_launcher`] before anything else.
 
@@ -17,21 +18,21 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 const MARK: &str = "__launch";
-/// What a shell says of a command that does not exist, and of one that cannot be executed.
+/// A shell's exit codes for a command that does not exist, and for one that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// A command that exists as a process and does not run yet, or runs.
+/// A command whose process exists and waits, or runs.
 #[derive(Debug)]
 pub struct Launch {
     child: Child,
-    /// Gone once the command was let go.
+    /// Dropped when the command is released.
     go: Option<File>,
     failure: File,
 }
 
 impl Launch {
-    /// Nothing of the command has run, and none will unless [`Launch::go`] is called.
+    /// Nothing of the command has run, and none of it will until [`Launch::go`] is called.
     pub fn prepare(command: &[OsString]) -> io::Result<Self> {
         Self::prepare_with(Command::new("/proc/self/exe"), command)
     }
@@ -44,8 +45,8 @@ impl Launch {
         let (failure, fail) = pipe_with(PipeFlags::CLOEXEC)?;
         let inherited = [wait.as_raw_fd(), fail.as_raw_fd()];
         launcher.arg(MARK).args(inherited.map(|fd| fd.to_string())).args(command);
-        // SAFETY: between fork and exec only fcntl is called, which is async-signal-safe, and no memory is allocated:
-        // an error of the kernel is a plain number.
+        // SAFETY: only fcntl is called between fork and exec. It is async-signal-safe, and no memory is
+        // allocated: an error of the kernel is a plain number.
         unsafe {
             launcher.pre_exec(move || inherited.iter().try_for_each(|fd| keep_across_exec(*fd)));
         }
@@ -53,19 +54,19 @@ impl Launch {
         Ok(Self { child, go: Some(go.into()), failure: failure.into() })
     }
 
-    /// Of the launcher now, and of the command later.
+    /// The pid of the launcher now, and of the command later.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets the command run. Returns when its image is in place, or says why it cannot be executed.
+    /// Lets the command run. Returns once the exec has succeeded, or an error that says why it failed.
     pub fn go(&mut self) -> io::Result<()> {
         let Some(mut go) = self.go.take() else { return Ok(()) };
         go.write_all(&[1])?;
         let mut number = [0; 4];
         match self.failure.read_exact(&mut number) {
             Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number))),
-            // The end of the pipe: exec has closed the other side.
+            // End of the pipe: a successful exec has closed the other side.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error),
         }
@@ -82,27 +83,28 @@ impl Launch {
 }
 
 impl Drop for Launch {
-    /// A launcher that was not let go ends here; a command that runs is left alone.
+    /// Ends a launcher that was not released; a running command is left alone.
     fn drop(&mut self) {
         if self.go.take().is_some() {
-            // It ends by itself at the end of the pipe, so there is nothing to do about an error.
+            // It exits by itself at the end of the pipe, so an error does not matter.
             let _ = self.child.wait();
         }
     }
 }
 
-/// As a shell reports it: 128 and the signal's number for a command that a signal ended.
+/// The exit code that a shell would report: 128 plus the signal's number for a command killed by a signal.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// As a shell reports it: 127 for a command that does not exist, 126 for one that cannot be executed.
+/// The exit code that a shell would report: 127 for a command that does not exist, 126 for one that cannot be
+/// executed.
 pub fn failure_code(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// Becomes the command when the process was started as a launcher; returns otherwise.
+/// Becomes the command if the process was started as a launcher; returns otherwise.
 pub fn run_if_launcher() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().as_deref() == Some(OsStr::new(MARK)) {
@@ -110,7 +112,7 @@ pub fn run_if_launcher() {
     }
 }
 
-/// Returns only when the command was not, or could not be, executed.
+/// Returns only if the command was not or could not be executed.
 fn launch(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let (Some(mut wait), Some(mut fail)) = (inherited(arguments.next()), inherited(arguments.next())) else {
         return 2;
@@ -120,29 +122,29 @@ fn launch(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     if wait.read_exact(&mut byte).is_err() {
         return 1;
     }
-    // The standard library gives SIGPIPE its default action back, which it took in every Rust program, and empties the
-    // signal mask. Both pipes close on a successful exec.
+    // exec in the standard library restores SIGPIPE's default action, which every Rust program changes, and
+    // empties the signal mask. Both pipes close on a successful exec.
     let error = Command::new(program).args(arguments).exec();
     let number = error.raw_os_error().unwrap_or(libc::EINVAL);
-    // When nobody listens any more there is nobody to tell.
+    // Fails if pyobs has died; then there is nobody to report to.
     let _ = fail.write_all(&number.to_ne_bytes());
     failure_code(&error)
 }
 
-/// Takes over a descriptor that [`Launch::prepare`] passed on, and keeps it from the command.
+/// Takes over a descriptor that [`Launch::prepare`] passed on, and closes it on exec.
 fn inherited(number: Option<OsString>) -> Option<File> {
     const FIRST_AFTER_STANDARD: RawFd = 3;
     let number: RawFd = number?.to_str()?.parse().ok()?;
     if number < FIRST_AFTER_STANDARD {
         return None;
     }
-    // SAFETY: this program has just started and has opened nothing, so whatever is open under this number came with it
-    // and has no other owner; the two numbers of a launch differ.
+    // SAFETY: this program has just started and has opened nothing, so whatever is open under this number was
+    // inherited and has no other owner; the two numbers of a launch differ.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     match fcntl_setfd(&fd, FdFlags::CLOEXEC) {
         Ok(()) => Some(fd.into()),
         Err(_) => {
-            // Not an open descriptor: somebody typed the hidden word. Closing it would be an error.
+            // Not an open descriptor: the user typed the hidden word. Closing it would be an error.
             std::mem::forget(fd);
             None
         }
@@ -162,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// The launcher of these tests: this test binary, told to run nothing but [`acts_as_launcher`].
+    /// The launcher of these tests: this test binary, told to run only [`acts_as_launcher`].
     fn launcher() -> Command {
         let mut launcher = Command::new(std::env::current_exe().unwrap());
         launcher.args(["--exact", "launch::tests::acts_as_launcher", "--nocapture", "--test-threads=1", "--"]);
@@ -259,7 +261,7 @@ mod tests {
         let script = "ls -l /proc/self/fd >$0; grep -E 'SigIgn|SigBlk' /proc/self/status >>$0";
         let words = ["sh", "-c", script, file.to_str().unwrap()];
         let pipes = |seen: &str| seen.lines().filter(|line| line.contains("pipe:[")).count();
-        // What this test itself was started with, a child of it has anyhow.
+        // What this test inherited itself, its children inherit anyway.
         assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success());
         let inherited = pipes(&fs::read_to_string(&file).unwrap());
         let mut launch = prepare(&words);
@@ -275,7 +277,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What a `kill -9` of pyobs is to the launcher: the end of its pipe, without a word.
+    /// To the launcher, a `kill -9` of pyobs is just the end of its pipe.
     #[test]
     fn a_launcher_whose_pyobs_dies_ends() {
         let mut launch = prepare(&["sleep", "60"]);

@@ -1,18 +1,19 @@
-//! The rights that pyobs needs, and which of them the user has. The start of a capture and `doctor` both ask here.
+//! The privileges that pyobs needs, and which of them the user has, for the start of a capture and for
+//! `doctor`.
 
 use std::fs;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// A right, with the older capability that includes it.
+/// A privilege, including the older capability that covers it.
 struct Right {
     name: &'static str,
     any: CapabilitySet,
-    /// What is missing without it.
+    /// What does not work without it.
     without: &'static str,
 }
 
-/// Rights without which pyobs cannot watch anything.
+/// Privileges without which pyobs cannot watch anything.
 fn needed_rights() -> [Right; 3] {
     let bpf = Right {
         name: "CAP_BPF",
@@ -40,24 +41,25 @@ fn needed_rights() -> [Right; 3] {
     [bpf, sampling, reading]
 }
 
-/// Linux itself knows levels up to this one. Debian and Ubuntu add more and set them by default, and above it their kernels
-/// refuse every perf event without CAP_SYS_ADMIN (tried on Debian's 6.18; perf_event_open in kernel/events/core.c).
+/// The highest level of upstream Linux. Debian and Ubuntu add higher ones and use them by default; there the
+/// kernel refuses every perf event without CAP_SYS_ADMIN (tried on Debian's 6.18; `perf_event_open` in
+/// kernel/events/core.c).
 const PARANOIA_MAX: i32 = 2;
 
-/// `kernel.perf_event_paranoid`; the strictest if it cannot be read.
+/// `kernel.perf_event_paranoid`; the strictest level if it cannot be read.
 fn paranoia() -> i32 {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
     level.and_then(|level| level.trim().parse().ok()).unwrap_or(i32::MAX)
 }
 
-/// The capability that opening a perf event takes, from Linux 5.8 on.
+/// The capability needed to open a perf event, from Linux 5.8 on.
 pub fn for_perf_events() -> CapabilitySet {
     if paranoia() > PARANOIA_MAX { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON }
 }
 
-/// What a user lacks who may not put probes on functions.
+/// What does not work if the user may not probe functions.
 pub const WITHOUT_PROBES: &str = "no probe can be put on functions: the families eval, nrt and ucx are off";
-/// Rights without which pyobs sees less.
+/// Privileges without which pyobs sees less.
 const HELPFUL: [Right; 3] = [
     Right {
         name: "CAP_DAC_READ_SEARCH",
@@ -72,7 +74,7 @@ const HELPFUL: [Right; 3] = [
     Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: WITHOUT_PROBES },
 ];
 
-/// Names of missing rights, with the consequence of each.
+/// Names of missing privileges, with the consequence of each.
 pub type Lacking = Vec<(&'static str, &'static str)>;
 
 fn lacking(rights: &[Right]) -> Lacking {
@@ -80,18 +82,19 @@ fn lacking(rights: &[Right]) -> Lacking {
     rights.iter().filter(|right| !effective.intersects(right.any)).map(|right| (right.name, right.without)).collect()
 }
 
-/// The rights that this user lacks and pyobs cannot do without.
+/// The missing privileges that pyobs requires.
 pub fn lacking_needed() -> Lacking {
     lacking(&needed_rights())
 }
 
-/// The rights that this user lacks and pyobs can do without.
+/// The missing privileges that pyobs can do without.
 pub fn lacking_helpful() -> Lacking {
     lacking(&HELPFUL)
 }
 
-/// Whether probes can be put on functions of other programs: the kernel asks for CAP_SYS_ADMIN, and CAP_PERFMON does not do
-/// (kernel/events/core.c, perf_uprobe_event_init).
+/// Whether functions of other programs can be probed: the kernel requires CAP_SYS_ADMIN, and CAP_PERFMON is
+/// not enough (`perf_uprobe_event_init` in
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/events/core.c>).
 pub fn may_probe() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
@@ -100,7 +103,7 @@ pub fn needed() -> impl Iterator<Item = &'static str> {
     needed_rights().into_iter().map(|right| right.name)
 }
 
-/// A command that gives this program to ordinary users, with as few rights as it can do with.
+/// A command that lets ordinary users run this program, with as few capabilities as possible.
 pub fn setcap() -> String {
     let sampling = if paranoia() > PARANOIA_MAX { "cap_sys_admin" } else { "cap_perfmon" };
     let program = fs::read_link("/proc/self/exe").map_or("pyobs".to_owned(), |path| path.display().to_string());
@@ -125,7 +128,8 @@ impl Namespace {
         }
     }
 
-    /// The inode of the machine's first one (include/linux/proc_ns.h).
+    /// The inode of the machine's initial one
+    /// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/proc_ns.h>).
     fn first(self) -> u64 {
         match self {
             Self::Pid => 0xEFFF_FFFC,
@@ -133,13 +137,13 @@ impl Namespace {
         }
     }
 
-    /// Whether this process is in the machine's first one; an error where /proc does not tell.
+    /// Whether this process is in the initial namespace; an error if /proc does not show it.
     pub fn is_first(self) -> std::io::Result<bool> {
         let link = fs::read_link(self.link())?;
         Ok(inode(&link.to_string_lossy()) == Some(self.first()))
     }
 
-    /// As [`Self::is_first`]; true if /proc does not tell.
+    /// Like [`Self::is_first`]; true if /proc does not show it.
     pub fn may_be_first(self) -> bool {
         self.is_first().unwrap_or(true)
     }
@@ -150,12 +154,12 @@ fn inode(link: &str) -> Option<u64> {
     link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether the kernel is locked down so far that no BPF program may read memory, not even root's.
+/// Whether lockdown forbids BPF programs to read memory, even for root.
 pub fn is_locked_down() -> bool {
     lockdown().as_deref() == Some("confidentiality")
 }
 
-/// The kernel's lockdown mode; `None` where it has none, or securityfs is not mounted.
+/// The kernel's lockdown mode; `None` if it has none, or securityfs is not mounted.
 pub fn lockdown() -> Option<String> {
     let modes = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
     chosen(&modes).map(str::to_owned)

@@ -36,11 +36,12 @@ const UNREADABLE: &str = "<unreadable>";
 const TRAMPOLINE: &str = "py::";
 /// How long a stack waits for the names of its native frames.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Stacks that may wait at the same time.
+/// Stacks that may wait at the same time; beyond this the oldest are emitted without the missing names.
 const PARKED_MAX: usize = 50_000;
 /// Share of one CPU that reading huge line tables may use, and how much of it can be saved.
 const TABLES_SHARE: f64 = 0.02;
 const TABLES_SAVED_MAX: Duration = Duration::from_millis(200);
+/// Cached native functions; the least recently used are evicted and looked up again.
 const KNOWN_MAX: usize = 200_000;
 
 /// A stack and what it was taken for.

@@ -1,3 +1,5 @@
+//! Tests of the arbiter on a simulated machine.
+
 #![expect(clippy::float_cmp, reason = "shares are powers of two")]
 
 use super::*;

@@ -1,10 +1,10 @@
-//! What a few small exported functions of an interpreter reveal about where it keeps its state.
+//! What a few small exported functions reveal about where an interpreter keeps its state.
 //!
-//! The address of the thread state's pthread key, the way to its thread-local and the version string are in no symbol
-//! table of a stripped file, yet `PyGILState_GetThisThreadState`, `PyThreadState_Get` and `Py_GetVersion` (exported, stable
-//! ABI) must compute them. So their instructions are followed from the entry to the end, straight ahead, with what each register
-//! is known to hold. Whatever is not understood makes a register unknown, never wrong; the callers check the result
-//! against the file's relocations and symbols.
+//! The address of the thread state's pthread key, the way to its thread-local and the version string are in
+//! no symbol table of a stripped file. But `PyGILState_GetThisThreadState`, `PyThreadState_Get` and
+//! `Py_GetVersion` (exported, stable ABI) must compute them. So their instructions are followed from entry to
+//! end in a straight line, tracking what is known about each register. Anything not understood makes a
+//! register unknown, never wrong. Callers check the result against the file's relocations and symbols.
 
 use super::thread_local::{TlsAccess, TssKey};
 use crate::elf::Elf;
@@ -12,32 +12,33 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use object::elf;
 use std::ops::Range;
 
-/// More than any of these functions has before its first return.
+/// Instructions followed; none of these functions has more before its first return.
 const MAX_INSTRUCTIONS: usize = 96;
-/// Direct jumps that are followed: to a cold part, or to the function behind a thunk.
+/// Direct jumps followed: to a cold part, or to the function behind a thunk.
 const MAX_JUMPS: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Value {
     #[default]
     Unknown,
-    /// A link-time address, or any other constant.
+    /// A link-time address or any other constant.
     Constant(u64),
-    /// What the process has at this address.
+    /// The contents of this address in the process.
     Loaded(u64),
     /// The thread pointer plus a constant.
     ThreadPointer(i64),
-    /// The thread pointer, plus what the GOT slot holds, plus a constant.
+    /// The thread pointer plus the contents of a GOT slot plus a constant.
     ViaSlot(u64, i64),
-    /// The offset from the thread pointer that a GOT slot holds.
+    /// The offset from the thread pointer that a GOT slot contains.
     Slot(u64),
     /// The same, computed by a TLS descriptor.
     Descriptor(u64),
     /// The thread pointer plus that.
     ViaDescriptor(u64),
-    /// The address of a thread-local that `__tls_get_addr` returned for the GOT's index at this address, plus a constant.
+    /// The address of a thread-local that `__tls_get_addr` returned for the GOT index at this address, plus a
+    /// constant.
     Block(u64, i64),
-    /// The content of a thread-local.
+    /// The contents of a thread-local.
     ThreadLocal(TlsAccess),
 }
 
@@ -60,7 +61,7 @@ impl Registers {
         }
     }
 
-    /// A call may change what the System V ABI lets it change.
+    /// Forgets the registers that a call may change by the System V ABI.
     fn forget_caller_saved(&mut self) {
         for register in [
             Register::RAX,
@@ -78,7 +79,7 @@ impl Registers {
     }
 }
 
-/// What an instruction means to whoever follows a function.
+/// The kind of step that an instruction is.
 enum Step {
     /// A call, or a jump that leaves for good.
     Call,
@@ -92,7 +93,8 @@ struct Follower<'a, 'data> {
 }
 
 impl Follower<'_, '_> {
-    /// Runs through a function. `visit` sees each step before its effect, and ends the run by a result.
+    /// Runs through a function. `visit` sees each step before its effect, and ends the run by returning a
+    /// result.
     fn run<T>(&mut self, entry: u64, mut visit: impl FnMut(&Instruction, &Step, &Registers) -> Option<T>) -> Option<T> {
         let mut at = entry;
         let mut left = MAX_INSTRUCTIONS;
@@ -124,7 +126,7 @@ impl Follower<'_, '_> {
                         continue 'code;
                     }
                     FlowControl::Call | FlowControl::IndirectCall => self.call(&instruction),
-                    // A branch that is not taken: the way on is the one where the interpreter is initialised.
+                    // The branch is not taken: the initialized interpreter falls through.
                     FlowControl::ConditionalBranch => {}
                     _ => self.apply(&instruction),
                 }
@@ -140,7 +142,7 @@ impl Follower<'_, '_> {
 
     fn call(&mut self, instruction: &Instruction) {
         let argument = self.registers.get(Register::RDI);
-        // `call [rax]` of a TLS descriptor keeps every register but rax.
+        // `call [rax]` of a TLS descriptor preserves every register except rax.
         if instruction.op0_kind() == OpKind::Memory
             && let Value::Constant(slot) = self.registers.get(instruction.memory_base())
             && self.relocation(slot) == Some(elf::R_X86_64_TLSDESC)
@@ -171,11 +173,11 @@ impl Follower<'_, '_> {
             Mnemonic::Test | Mnemonic::Cmp | Mnemonic::Push => return,
             _ => Value::Unknown,
         };
-        // The key is an int: a 32-bit move is as good as a whole one, a smaller one is no longer the value.
+        // The key is an int, so a 32-bit move preserves it; a smaller one does not.
         self.registers.set(target, if target.size() >= 4 { value } else { Value::Unknown });
     }
 
-    /// The address that the memory operand stands for, without the segment.
+    /// The address of the memory operand, without the segment base.
     fn address(&self, instruction: &Instruction) -> Value {
         if instruction.memory_index() != Register::None {
             return Value::Unknown;
@@ -248,7 +250,8 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// The second word of a TLS index: the dynamic linker's, if a relocation says so, else what the linker wrote.
+    /// The second word of a TLS index: from a relocation if the dynamic linker fills it in, else as the
+    /// linker wrote it.
     fn block_offset(&self, index: u64, offset: i64) -> Option<TlsAccess> {
         let slot = index.checked_add(8)?;
         let base = match self.elf.relocation_at(slot) {
@@ -278,8 +281,9 @@ fn follow<T>(elf: &Elf<'_>, entry: u64, visit: impl FnMut(&Instruction, &Step, &
     Follower { elf, registers: Registers::default() }.run(entry, visit)
 }
 
-/// The pthread key that `PyGILState_GetThisThreadState` asks for: the first argument of its first call, which is either a
-/// `Py_tss_t *` (`PyThread_tss_get`, or `PyThread_tss_is_created` before it) or, inlined, the key itself.
+/// The pthread key that `PyGILState_GetThisThreadState` uses. It is the first argument of its first call:
+/// either a `Py_tss_t *` (for `PyThread_tss_get`, or `PyThread_tss_is_created` before it) or, if inlined, the
+/// key itself.
 pub(super) fn thread_key(elf: &Elf<'_>, entry: u64, within: &Range<u64>) -> Option<TssKey> {
     let inside = |address: &u64| within.contains(address) && address.is_multiple_of(4);
     follow(elf, entry, |_, step, registers| {
@@ -287,7 +291,8 @@ pub(super) fn thread_key(elf: &Elf<'_>, entry: u64, within: &Range<u64>) -> Opti
             return None;
         }
         match registers.get(Register::RDI) {
-            // struct _Py_tss_t { int _is_initialized; pthread_key_t _key; } (Include/pythread.h)
+            // struct _Py_tss_t { int _is_initialized; pthread_key_t _key; }
+            // (<https://github.com/python/cpython/blob/v3.13.0/Include/pythread.h>)
             Value::Constant(tss) if inside(&tss) => Some(TssKey { initialized: Some(tss), key: tss + 4 }),
             Value::Loaded(key) if inside(&key) => {
                 Some(TssKey { initialized: key.checked_sub(4).filter(|address| within.contains(address)), key })
@@ -297,8 +302,9 @@ pub(super) fn thread_key(elf: &Elf<'_>, entry: u64, within: &Range<u64>) -> Opti
     })
 }
 
-/// The same before 3.7: a plain `static int autoTLSkey` (Python/pystate.c), loaded as the argument of
-/// `PyThread_get_key_value`. Minus one until it is made.
+/// The same before 3.7: a plain `static int autoTLSkey`
+/// (<https://github.com/python/cpython/blob/v3.6.0/Python/pystate.c>), loaded as the argument of
+/// `PyThread_get_key_value`. It is -1 until the key is created.
 pub(super) fn plain_key(elf: &Elf<'_>, entry: u64) -> Option<TssKey> {
     follow(elf, entry, |_, step, registers| match (step, registers.get(Register::RDI)) {
         (Step::Call, Value::Loaded(key)) if elf.is_writable(key) && key.is_multiple_of(4) => {
@@ -316,7 +322,7 @@ pub(super) fn returned_thread_local(elf: &Elf<'_>, entry: u64) -> Option<TlsAcce
     })
 }
 
-/// The address of the word that a function returns the content of.
+/// The address of the word whose contents a function returns.
 pub(super) fn returned_word(elf: &Elf<'_>, entry: u64) -> Option<u64> {
     follow(elf, entry, |_, step, registers| match (step, registers.get(Register::RAX)) {
         (Step::Return, Value::Loaded(address)) if elf.is_writable(address) => Some(address),
@@ -324,8 +330,9 @@ pub(super) fn returned_word(elf: &Elf<'_>, entry: u64) -> Option<u64> {
     })
 }
 
-/// The second word of what a function copies out of writable memory: three words, `PyObjectArenaAllocator {void *ctx; alloc;
-/// free}` (Include/cpython/objimpl.h), of which two are addresses of code.
+/// The second word of what a function copies from writable memory: `PyObjectArenaAllocator {void *ctx; alloc;
+/// free}` (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/objimpl.h>), three words of which
+/// two are addresses of code.
 pub(super) fn copied_allocator(elf: &Elf<'_>, entry: u64) -> Option<u64> {
     let code = |address: u64| elf.loaded_word(address).filter(|word| elf.is_code(*word));
     follow(elf, entry, |instruction, _, registers| {
@@ -346,7 +353,7 @@ pub(super) fn copied_allocator(elf: &Elf<'_>, entry: u64) -> Option<u64> {
     })
 }
 
-/// The constants that a function computes on its way, in order: addresses of strings among them.
+/// The constants that a function computes, in order, including addresses of strings.
 pub(super) fn constants(elf: &Elf<'_>, entry: u64) -> Vec<u64> {
     let mut found = Vec::new();
     let _: Option<()> = follow(elf, entry, |instruction, _, _| {
@@ -361,8 +368,8 @@ pub(super) fn constants(elf: &Elf<'_>, entry: u64) -> Vec<u64> {
     found
 }
 
-/// The targets of conditional branches out of `range`: a compiler's way from the hot part of a function to the cold one. (Other
-/// functions are reached by calls, or by unconditional jumps where the last call is turned into one.)
+/// The targets of conditional branches out of `range`, which is how compilers connect a function's hot part
+/// to its cold part. (Other functions are reached by calls, or by unconditional jumps for tail calls.)
 pub(super) fn branches_out(elf: &Elf<'_>, range: &Range<u64>) -> Vec<u64> {
     let Some(code) = elf.bytes(range.start, range.end.saturating_sub(range.start).min(MAX_LOOP)) else {
         return Vec::new();
@@ -378,5 +385,5 @@ pub(super) fn branches_out(elf: &Elf<'_>, range: &Range<u64>) -> Vec<u64> {
     targets
 }
 
-/// An interpreter loop is some 50 kB of code.
+/// Bytes of code scanned; an interpreter loop has about 50 kB.
 const MAX_LOOP: u64 = 4 << 20;

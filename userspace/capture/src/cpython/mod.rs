@@ -1,3 +1,5 @@
+//! CPython: finds interpreters in files and processes, and reads their structures and code objects.
+
 pub mod attached;
 mod code;
 pub mod copied;

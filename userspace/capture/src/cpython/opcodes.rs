@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_shifted_is_another() {
+    fn a_shifted_table_is_rejected() {
         let numbers = of(Version::new(3, 12, 0)).unwrap();
         let mut handlers: [u64; 256] = std::array::from_fn(|number| 0x1000 + number as u64);
         numbers.unassigned.iter().for_each(|number| handlers[usize::from(*number)] = 0x999);

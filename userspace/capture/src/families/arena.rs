@@ -46,7 +46,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Arena, "memory that CPython's allocators hold")
 };
 
-/// Arenas tracked at a time (64 GiB); further ones are not followed.
+/// Arenas tracked at a time (64 GiB); further ones are counted as lost.
 const ARENAS_MAX: usize = 65_536;
 /// How often arenas without a known state are inspected, and how many at a time. Each takes about 20 µs,
 /// once.

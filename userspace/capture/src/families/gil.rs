@@ -20,7 +20,8 @@ pub const SPEC: FamilySpec = FamilySpec {
 const INTERVAL: Nanos = Nanos(4_500_000);
 /// The longest gap between two pieces of one wait: the waiter goes back to sleep at once.
 const GAP: Nanos = Nanos(500_000);
-/// Threads whose last wait is remembered. Beyond this all are forgotten.
+/// Threads whose last wait is cached; the least recently used are evicted, and their next piece counts as a
+/// new wait.
 const THREADS_MAX: usize = 100_000;
 
 /// One or more sleeps on the GIL's condition variable.

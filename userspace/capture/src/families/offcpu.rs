@@ -38,7 +38,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::OffCpu, "where threads sleep, and who wakes them")
 };
 
-/// Threads with state. Beyond this all are forgotten.
+/// Threads with state; sleeps of further threads are counted as not seen.
 const THREADS_MAX: usize = 100_000;
 const REPORT_EVERY: Nanos = Nanos(1_000_000_000);
 

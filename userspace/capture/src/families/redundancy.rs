@@ -137,7 +137,7 @@ impl Redundancy {
             stop: Arc::clone(&stop),
         };
         let thread = thread::Builder::new().name("pyobs-watch".to_owned()).spawn(move || {
-            // If this fails, the thread runs with more rights than it needs.
+            // If this fails, the thread runs with more privileges than it needs.
             let _ = privileges::drop_but_watching(release::version());
             privileges::go_first();
             // It reads memory for each sample, and delegating a read would take longer than the read itself.

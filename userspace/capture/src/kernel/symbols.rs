@@ -9,7 +9,7 @@ use blazesym::{Addr, MaybeDefault};
 
 use crate::cache::Cache;
 
-/// Cached names; when there are more, the cache is cleared.
+/// Cached names; the least recently used are evicted.
 const CACHE_MAX: usize = 16384;
 
 /// Looks names up in `/proc/kallsyms`, which is read on first use.

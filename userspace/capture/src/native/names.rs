@@ -34,7 +34,7 @@ use crate::files::{FileId, Stamp};
 
 /// Longer names are truncated.
 const NAME_MAX: usize = 1024;
-/// Addresses whose names are cached.
+/// Addresses whose names are cached; the least recently used are evicted.
 const ADDRESSES_MAX: usize = 16_384;
 /// Files whose tables are cached, and the bytes these may use.
 const FILES_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! The code of the interpreter's loop, disassembled once, and what of it a probe needs to know.
+//! The code of the interpreter's loop, disassembled once, and what probes need to know about it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -11,9 +11,9 @@ use object::elf::R_X86_64_RELATIVE;
 
 use crate::elf::Elf;
 
-/// More than any loop has: 57 kB are usual.
+/// Bytes disassembled, more than any loop has (usually 57 kB); code beyond is left out.
 const CODE_MAX: u64 = 8 << 20;
-/// Instructions behind a start among which a place for a probe is looked for.
+/// Instructions after a start that are searched for a place for a probe.
 pub const WAY_MAX: usize = 32;
 pub const INSTRUCTIONS: usize = 256;
 
@@ -24,18 +24,18 @@ pub struct Jump {
     pub from: u64,
 }
 
-/// All instructions of some ranges of a file's code.
+/// All instructions in some ranges of a file's code.
 pub struct Listing<'a, 'data> {
     elf: &'a Elf<'data>,
     pub ranges: Vec<Range<u64>>,
     /// By target.
     jumps: BTreeSet<Jump>,
     pub returns: Vec<u64>,
-    /// Jumps out of the ranges, for good.
+    /// Jumps that leave the ranges for good.
     pub leaving: Vec<u64>,
     /// Addresses that appear as constants.
     constants: BTreeSet<u64>,
-    /// The instruction before each.
+    /// The address of the instruction before each.
     before: BTreeMap<u64, u64>,
 }
 
@@ -89,8 +89,8 @@ impl<'a, 'data> Listing<'a, 'data> {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// The instructions from `start` up to the first that control does not go on behind. A conditional jump is not
-    /// taken, a call returns.
+    /// The instructions from `start` up to the first after which control does not continue. Conditional jumps
+    /// are not taken, calls return.
     pub fn straight(&self, start: u64, most: usize) -> Vec<Instruction> {
         let Some(code) = self.elf.from(start).filter(|_| self.elf.is_code(start)) else { return Vec::new() };
         let mut way = Vec::new();
@@ -110,7 +110,7 @@ impl<'a, 'data> Listing<'a, 'data> {
         way
     }
 
-    /// Up to the first instruction that the kernel need not step over, that one included; empty when there is none.
+    /// The instructions up to and including the first that the kernel can emulate; empty if there is none.
     pub fn to_cheap(&self, start: u64) -> Vec<Instruction> {
         let mut way = self.straight(start, WAY_MAX);
         match way.iter().position(is_cheap) {
@@ -120,7 +120,7 @@ impl<'a, 'data> Listing<'a, 'data> {
         way
     }
 
-    /// Jumps to an address of these.
+    /// Jumps to one of these addresses.
     pub fn jumps_to(&self, addresses: RangeInclusive<u64>) -> impl Iterator<Item = Jump> + '_ {
         let (start, end) = addresses.into_inner();
         self.jumps.range(Jump { to: start, from: 0 }..).take_while(move |jump| jump.to <= end).copied()
@@ -132,20 +132,20 @@ impl<'a, 'data> Listing<'a, 'data> {
         (!instruction.is_invalid()).then_some(instruction)
     }
 
-    /// What lies before an instruction, if the listing has both.
+    /// The instruction before an address, if the listing has both.
     pub fn instruction_before(&self, address: u64) -> Option<Instruction> {
         self.instruction(*self.before.get(&address)?)
     }
 
-    /// The table of the handlers' addresses that the loop jumps by: of the places that the code names, one with an
-    /// address in the loop for every instruction, which `fits`.
+    /// The handler table through which the loop jumps: among the constants in the code, a table with an
+    /// address in the loop for every instruction that also `fits`.
     pub fn handlers(&self, fits: impl Fn(&[u64; INSTRUCTIONS]) -> bool) -> Option<[u64; INSTRUCTIONS]> {
         let written = self.written_by_the_loader();
         let mut tables = self.constants.iter().filter_map(|address| self.table_at(*address, &written));
         tables.find(fits)
     }
 
-    /// The words among the constants' surroundings that the dynamic linker writes, with what it writes.
+    /// The words near the constants that the dynamic linker writes, with their values.
     fn written_by_the_loader(&self) -> HashMap<u64, u64> {
         let relative = self.elf.relocations().filter(|relocation| relocation.kind == R_X86_64_RELATIVE.0);
         let inside = relative.map(|relocation| (relocation.address, relocation.addend.cast_unsigned()));
@@ -169,7 +169,7 @@ impl<'a, 'data> Listing<'a, 'data> {
     }
 }
 
-/// An address that an instruction names: of a table in `jmp [table + index*8]`, `lea reg, [rip + …]`, `mov reg, imm`.
+/// An address in an instruction: of a table in `jmp [table + index*8]`, `lea reg, [rip + …]`, `mov reg, imm`.
 fn constant(instruction: &Instruction) -> Option<u64> {
     if instruction.is_ip_rel_memory_operand() {
         return Some(instruction.ip_rel_memory_address());
@@ -181,9 +181,9 @@ fn constant(instruction: &Instruction) -> Option<u64> {
         .then(|| instruction.immediate(1))
 }
 
-/// Whether the kernel carries out this instruction itself when a probe is on it, instead of stepping over a copy of it:
-/// that saves a second trap, which in a virtual machine costs more than ten times the first. (Linux,
-/// arch/x86/kernel/uprobes.c, branch_setup_xol_ops and push_setup_xol_ops.)
+/// Whether the kernel emulates this instruction at a probe instead of single-stepping a copy. That saves a
+/// second trap, which in a virtual machine costs more than ten times the first (`branch_setup_xol_ops` and
+/// `push_setup_xol_ops` in <https://github.com/torvalds/linux/blob/v6.1/arch/x86/kernel/uprobes.c>).
 pub fn is_cheap(instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Jmp_rel8_64 | Code::Jmp_rel32_64 | Code::Call_rel32_64 | Code::Nopd => true,
@@ -202,7 +202,7 @@ pub fn writes(instruction: &Instruction, register: Register) -> bool {
     used.iter().any(|used| used.register().full_register() == register && written(used.access()))
 }
 
-/// What a conditional jump asks of the zero flag for being taken; `None` for one that asks other flags.
+/// The zero flag for which a conditional jump is taken; `None` if it depends on other flags.
 pub fn taken_if_zero(jump: &Instruction) -> Option<bool> {
     match jump.condition_code() {
         ConditionCode::e => Some(true),
@@ -211,7 +211,7 @@ pub fn taken_if_zero(jump: &Instruction) -> Option<bool> {
     }
 }
 
-/// By how much an instruction moves the stack pointer down; `None` when it is not known.
+/// How far an instruction moves the stack pointer down; `None` if unknown.
 pub fn pushed(instruction: &Instruction) -> Option<i64> {
     match instruction.mnemonic() {
         Mnemonic::Push | Mnemonic::Pop => Some(-i64::from(instruction.stack_pointer_increment())),

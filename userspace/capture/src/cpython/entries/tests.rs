@@ -1,3 +1,5 @@
+//! Tests with handwritten interpreter code.
+
 use std::collections::BTreeSet;
 
 use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_EXEC, PF_R, PF_X, PT_LOAD};
@@ -10,12 +12,12 @@ use super::*;
 
 const CODE: u64 = 0x1000;
 const DATA: u64 = 0x8000;
-/// Instructions that are used again and again.
+/// Instructions that several tests use.
 const MOV: [u8; 3] = [0x48, 0x89, 0xd8]; // mov rax, rbx
 const TEST: [u8; 2] = [0x85, 0xc0]; // test eax, eax
 const LEAVE_LOOP: [u8; 2] = [0xff, 0xe0]; // jmp rax
 
-/// A program of two segments: code at `CODE`, constants at `DATA`.
+/// An ELF file with two segments: code at `CODE`, constants at `DATA`.
 fn file(code: &[u8], data: &[u8]) -> Vec<u8> {
     const HEADER: usize = 64;
     const SEGMENT: usize = 56;
@@ -59,7 +61,7 @@ fn places(sites: &[Site]) -> Vec<(u64, u64, bool)> {
     sites.iter().map(|site| (site.address, site.condition, site.stepped)).collect()
 }
 
-/// RESUME at 0x1000 and RESUME_CHECK at 0x100c, which jumps to 0x1003, behind the other's beginning.
+/// RESUME at 0x1000 and RESUME_CHECK at 0x100c, which jumps to 0x1003, past the start of RESUME.
 fn two_forms() -> Vec<u8> {
     let long = [&MOV[..], &MOV, &TEST, &[0x74, 0x00], &LEAVE_LOOP].concat(); // je 0x100a
     let short = [&MOV[..], &TEST, &[0x75, 0xf0], &LEAVE_LOOP].concat(); // jne 0x1003
@@ -122,7 +124,7 @@ fn ends_are_probed_before_the_registers_are_restored() {
 }
 
 #[test]
-fn the_table_is_told_from_others() {
+fn the_handler_table_is_recognized() {
     // jmp [rax*8 + DATA], for a switch; jmp [rax*8 + DATA + 32]; then 256 bytes of handlers.
     let jump = |to: u64| [&[0xff, 0x24, 0xc5][..], &u32::try_from(to).unwrap().to_le_bytes()].concat();
     let mut code = [jump(DATA), jump(DATA + 32)].concat();
@@ -134,7 +136,7 @@ fn the_table_is_told_from_others() {
     let begins = |table: &[u64; 256]| (table[0], table[1]) == (first, first + 1);
     let table = |data: &[u8]| with_listing(&code, data, |listing| listing.handlers(begins));
     assert_eq!(table(&data).unwrap()[255], first + 255);
-    // Cut short, or with a word that leads elsewhere, it is none.
+    // Truncated, or with a word that points elsewhere, it is not a table.
     assert_eq!(table(&data[..data.len() - 8]), None);
     data[33 + 8 * 100] ^= 0xff;
     assert_eq!(table(&data), None);

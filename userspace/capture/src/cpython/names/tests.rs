@@ -129,7 +129,7 @@ fn a_code_object_has_its_names_and_lines() {
 }
 
 #[test]
-fn the_check_word_tells_every_one_of_its_parts() {
+fn the_check_word_depends_on_all_its_parts() {
     for part in 0..WORDS.len() {
         for bit in [0, 5, 31, 32, 63] {
             let mut other = WORDS;
@@ -141,7 +141,7 @@ fn the_check_word_tells_every_one_of_its_parts() {
 
 /// Before 3.12, two code objects may have the same words.
 #[test]
-fn the_check_word_tells_texts_apart() {
+fn the_check_word_depends_on_texts() {
     let layout = layout_of(11);
     let long = "/a/long/path".repeat(9) + "/x";
     let names = [

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_told_when_they_begin_change_and_at_the_end() {
+    fn gaps_are_reported_when_they_begin_change_and_at_the_end() {
         let mut windows = Windows::new(Some(1.0), seconds(0.0));
         windows.opened(seconds(0.0));
         windows.closed(seconds(0.06), seconds(0.05), 60_000_000);

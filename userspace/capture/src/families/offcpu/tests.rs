@@ -85,7 +85,7 @@ impl Kernel {
 }
 
 #[test]
-fn each_sleep_is_told_while_all_have_stacks() {
+fn each_sleep_is_reported_while_all_have_stacks() {
     let mut kernel = Kernel::new(libc::SYS_futex as u64);
     let first = kernel.asleep(5_000);
     kernel.woken(5_000, 6_000, (1, 1_000), ALWAYS, None);
@@ -132,7 +132,7 @@ fn sums_are_split_over_the_stacks_when_there_are_enough() {
 }
 
 #[test]
-fn what_has_no_stack_is_told_without_one() {
+fn sleeps_without_stacks_are_reported() {
     let mut kernel = Kernel::new(libc::SYS_poll as u64);
     kernel.woken(0, 6_000, (3, 900), 0, None);
     kernel.observe(6 * SECOND, (3, 900), (0, 0), false);
@@ -147,7 +147,7 @@ fn what_has_no_stack_is_told_without_one() {
 }
 
 #[test]
-fn a_gil_that_nobody_held_was_on_its_way_to_who_woke_the_sleeper() {
+fn a_gil_without_holder_belongs_to_the_waker() {
     let mut kernel = Kernel::new(libc::SYS_futex as u64 | detail::GIL);
     let first = kernel.asleep(5_000);
     kernel.named(first, 1);
@@ -165,7 +165,7 @@ fn a_gil_that_nobody_held_was_on_its_way_to_who_woke_the_sleeper() {
 }
 
 #[test]
-fn a_long_sleep_is_told_in_parts_and_counted_once() {
+fn a_long_sleep_is_reported_in_parts_and_counted_once() {
     let mut kernel = Kernel::new(libc::SYS_clock_nanosleep as u64);
     let key = kernel.asleep(BORN);
     kernel.named(key, 1);
@@ -185,7 +185,7 @@ fn a_long_sleep_is_told_in_parts_and_counted_once() {
 }
 
 #[test]
-fn at_the_end_everything_is_told() {
+fn everything_is_reported_at_the_end() {
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     let key = kernel.asleep(BORN);
     kernel.named(key, 1);
@@ -197,7 +197,7 @@ fn at_the_end_everything_is_told() {
 }
 
 #[test]
-fn a_thread_that_is_over_is_told_and_forgotten() {
+fn a_finished_thread_is_reported_and_forgotten() {
     let mut kernel = Kernel::new(libc::SYS_read as u64);
     kernel.woken(0, BORN + 100, (6, 400), 0, None);
     kernel.observe_without_thread(1..=3);

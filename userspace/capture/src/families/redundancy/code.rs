@@ -10,6 +10,7 @@ use crate::memory::{Memory, ProcessMemory};
 
 /// Bytes of code decoded before an instruction.
 const BEHIND: usize = 64;
+/// Cached instructions; the least recently used are evicted and decoded again.
 const KNOWN_MAX: usize = 65_536;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

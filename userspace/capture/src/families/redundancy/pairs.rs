@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_passed_over_as_long_as_there_are_others() {
+    fn calls_are_skipped_while_others_remain() {
         let traps = [(1, 7), (2, 7), (3, 8), (3, 9), (4, 9), (5, 0)].map(|(call, value)| seen(Did::Store, call, value));
         let equal = |passed| found(&traps, passed, false, of_stores).map(|found| (found.equal, found.first));
         assert_eq!([0, 1, 2].map(equal), [Some((true, 1)), Some((false, 2)), Some((true, 3))]);

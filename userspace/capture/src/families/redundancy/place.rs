@@ -18,7 +18,7 @@ use crate::processes::token_bucket::TokenBuckets;
 
 /// Minimum time between two reads of a process's map.
 const READ_AGAIN: Duration = Duration::from_millis(200);
-/// Type names cached per process.
+/// Type names cached per process; the least recently used are evicted.
 const TYPES_MAX: usize = 4096;
 const NAME_MAX: usize = 96;
 /// State of a process not seen for this long is dropped.

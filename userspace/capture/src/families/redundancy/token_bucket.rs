@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_what_another_ran_for() {
+    fn processes_do_not_share_what_they_earn() {
         let mut bucket = at(100.0);
         bucket.earn(PID, Duration::from_secs(1), 1_000_000_000);
         bucket.earn(PID + 1, Duration::from_millis(10), 1_000_000_000);

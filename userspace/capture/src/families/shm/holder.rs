@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_mappings_is_told_piece_by_piece() {
+    fn changes_of_mappings_are_reported_piece_by_piece() {
         let mut holder = Holder::default();
         holder.map(0x1000..0x4000, A, 0x8000);
         holder.unmap(0x2000..0x3000);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_have_moved_are_told() {
+    fn moved_fields_are_reported() {
         let of = |all: &[(u64, usize)], datatypes: &[u64]| {
             let reads = Reads { all: all.iter().copied().collect(), datatypes: datatypes.iter().copied().collect() };
             check_reads(&reads).err().unwrap_or_default()

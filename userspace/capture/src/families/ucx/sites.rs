@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_told_from_modules() {
+    fn libraries_are_distinguished_from_modules() {
         let of = |name| Of::named(name);
         assert_eq!(of("libucp.so.0.0.0"), Some(Of::Ucp));
         assert_eq!(of("libucp-3f1c.so.0"), Some(Of::Ucp));

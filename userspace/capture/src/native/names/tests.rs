@@ -1,3 +1,5 @@
+//! Tests of native names: this process's own functions, and handmade files.
+
 use std::arch::asm;
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::fs::MetadataExt;

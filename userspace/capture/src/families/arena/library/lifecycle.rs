@@ -14,12 +14,12 @@ use super::super::{Ids, Wanted};
 use super::description::Role;
 use crate::cache::Cache;
 
-/// Arenas and objects tracked at a time; further ones are not followed.
+/// Arenas and objects tracked at a time; further ones are counted as lost.
 const ARENAS_MAX: usize = 65_536;
 const OBJECTS_MAX: usize = 1 << 19;
-/// Threads with state that lasts from one hit to the next.
+/// Threads with state that lasts from one hit to the next; the least recently used are evicted.
 const THREADS_MAX: usize = 4096;
-/// Slabs of one thread whose addresses are kept from one hit to the next.
+/// Slabs of one thread whose addresses are kept from one hit to the next; further ones have no address.
 const PLACES_MAX: usize = 64;
 
 /// Pid, library and address.

@@ -1,3 +1,5 @@
+//! Tests of library arenas, with handmade hits.
+
 use pyobs_abi::record::Header;
 
 use super::*;
@@ -147,7 +149,7 @@ fn one_that_was_kept_is_let_go_of_when_it_is_closed_again() {
 
 /// The library revives a dead object when another object refers to it, and no probe sees that.
 #[test]
-fn one_that_is_kept_is_kept_for_something() {
+fn a_kept_arena_counts_at_least_one_object() {
     let mut library = Library::new();
     library.open(1);
     library.born(10, 0xa0);
@@ -159,7 +161,7 @@ fn one_that_is_kept_is_kept_for_something() {
 /// What cuDF does: a launch, a column in its array, a launch that frees the array; then the same without the
 /// last launch, and launches of other kinds.
 #[test]
-fn arrays_that_no_launch_frees_are_left() {
+fn arrays_not_freed_by_a_launch_remain() {
     let mut library = Library::new();
     let column = |library: &mut Library, array| library.hit(Role::ObjectBorn, &[(value::OBJECT, array)]);
     let launch = |library: &mut Library, first| library.hit(Role::ObjectDied, &[(value::OBJECT, first)]);
