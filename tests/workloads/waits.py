@@ -18,6 +18,7 @@ from timing import Waited, gettid, until_known
 
 COUNT, LENGTH = 5, 0.2
 WAITS = []
+FILES = []
 
 
 class Wait:
@@ -206,12 +207,14 @@ def child():
 
 def fsync():
     wait = Wait("fsync", "io")
-    with tempfile.NamedTemporaryFile(dir=os.path.dirname(os.path.abspath(sys.argv[0]))) as file:
-        with wait:
-            wait.at(3)
-            for _ in range(10):
-                os.write(file.fileno(), b"x" * 1000000)
-                os.fsync(file.fileno())
+    file = tempfile.NamedTemporaryFile(dir=os.path.dirname(os.path.abspath(sys.argv[0])))
+    # Removing a file can wait for the disk as well, so the main thread does that.
+    FILES.append(file)
+    with wait:
+        wait.at(3)
+        for _ in range(10):
+            os.write(file.fileno(), b"x" * 1000000)
+            os.fsync(file.fileno())
 
 
 def main():
@@ -221,6 +224,8 @@ def main():
         thread = threading.Thread(target=globals()[name])
         thread.start()
         thread.join()
+    for file in FILES:
+        file.close()
     print(json.dumps({"waits": WAITS}))
 
 
