@@ -161,7 +161,10 @@ impl Slot {
             let count = u64::from(one.reported == Nanos(0));
             let total = end.length.saturating_sub(one.reported);
             self.reported = self.reported.plus(Sums { count, total: total.0 + end.before.0 });
-            let part = Part { group: one.group(stack, self.reason), count, total, longest: end.length, stacks: count };
+            let group = one.group(stack, self.reason);
+            // Sleeps whose stack is not taken may follow, and are split over this one.
+            self.pool.keep(end.at, Drawn { group: group.clone(), length: end.length, weight: end.weight });
+            let part = Part { group, count, total, longest: end.length, stacks: count };
             out.report(self.reason, part, (end.at.saturating_sub(total), end.at), true);
         }
         self.taken = rest;

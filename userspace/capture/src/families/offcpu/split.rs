@@ -49,6 +49,8 @@ struct Share {
 /// Sleeps kept per pool. A ratio estimator of few samples is biased: with 128 sleeps, one in eleven ten times
 /// as long, by one percentage point.
 const POOL: usize = 128;
+/// A pool grows only to this size by sleeps that were emitted by themselves: most threads never need it.
+const KEPT: usize = 16;
 /// Older sleeps say nothing about the present and are dropped.
 const AGE: Nanos = Nanos(15_000_000_000);
 
@@ -59,6 +61,14 @@ pub(super) struct Pool(VecDeque<(Nanos, Drawn)>);
 impl Pool {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Keeps a sleep that was emitted by itself, in place of the oldest if there are enough.
+    pub(super) fn keep(&mut self, at: Nanos, one: Drawn) {
+        if self.0.len() >= KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((at, one));
     }
 
     /// Splits the count and time of sleeps over the groups of drawn sleeps: the `new` ones, plus as many

@@ -243,6 +243,25 @@ fn stacks_that_are_long_in_being_named_are_waited_for() {
 }
 
 #[test]
+fn sleeps_without_a_stack_are_split_over_those_that_were_reported_before() {
+    let mut kernel = Kernel::new(libc::SYS_read as u64);
+    for number in 0..4 {
+        let since = BORN + 1_000 * u64::from(number);
+        let key = kernel.asleep(since);
+        kernel.named(key, 1);
+        kernel.woken(since, since + 100, (number + 1, 100 * u64::from(number + 1)), ALWAYS, None);
+    }
+    assert_eq!(kernel.sleeps().len(), 4);
+    kernel.observe(9 * SECOND, (10, 1_000), (0, 0), true);
+    let sleeps = kernel.sleeps();
+    assert!(sleeps.iter().all(|sleep| sleep.0 == 1), "{sleeps:?}");
+    assert_eq!(
+        sleeps.iter().map(|sleep| (sleep.1, sleep.2)).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1)),
+        (10, 1_000)
+    );
+}
+
+#[test]
 fn threads_beyond_the_limit_are_counted_and_the_others_stay_exact() {
     let mut kernel = Kernel::new(libc::SYS_futex as u64);
     kernel.woken(0, 10 * SECOND, (3, 300), ALWAYS, None);
