@@ -110,7 +110,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
         id: "redundancy/dispatch",
         severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
         summary: format!(
-            "{at} spends {:.0}% of the run in native calls of which {:.0}% touch only objects, not data",
+            "{at} spends {:.0}% of the run in native calls, {:.0}% of which touch only objects, not data",
             native * 100.0,
             metadata * 100.0
         ),

@@ -26,7 +26,7 @@ tables! {
     SegmentResidentRow in "segment_residents" {
         at as "at_ns": Nanos = "when",
         id as "segment": SegmentId = "`segments.id`",
-        pid: Option<Pid> = "whose mappings it lies in; NULL for the whole segment, whoever maps it",
+        pid: Option<Pid> = "whose mappings it lies in; NULL for the whole segment, in all processes",
         bytes as "resident_bytes": u64 = "how much; of a file on a disk and without `pid`, what it takes there",
         share as "share_bytes": Option<u64> = "the same, each page divided by the number of processes that have it; \
             NULL with `pid`",
