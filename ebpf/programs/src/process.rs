@@ -25,20 +25,13 @@ use crate::{
 pub fn process_fork(context: RawTracePointContext) -> i32 {
     let header = ring::header(record::PROCESS_FORK);
     let Some(process) = process(header.pid).copied() else { return 0 };
-    let child = Task(context.arg(1));
-    let (Some(tgid), Some(pid)) = (child.tgid(), child.pid()) else {
-        count_loss(Loss::Task);
-        return 0;
-    };
-    if tgid != pid {
+    let Some(child) = Task(context.arg(1)).leads() else { return 0 };
+    if !put(&PROCESSES, &child, &process, Loss::ProcessTable) {
         return 0;
     }
-    if !put(&PROCESSES, &tgid, &process, Loss::ProcessTable) {
-        return 0;
-    }
-    ring::send(&Fork { header, child: tgid, padding: 0 }, Route::urgent());
+    ring::send(&Fork { header, child, padding: 0 }, Route::urgent());
     if messages::are_on() {
-        messages::forked(header.pid, tgid);
+        messages::forked(header.pid, child);
     }
     0
 }

@@ -7,9 +7,10 @@ use aya_ebpf::{
     helpers::{bpf_get_current_task, bpf_get_current_task_btf},
     programs::BtfTracePointContext,
 };
+use pyobs_abi::record::Loss;
 
 use super::{
-    maps::{SIGNAL_LIVE, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_STATE, TASK_TGID},
+    maps::{SIGNAL_LIVE, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_STATE, TASK_TGID, count_loss},
     memory::kernel,
 };
 
@@ -32,6 +33,16 @@ impl Task {
     #[inline(always)]
     pub fn pid(self) -> Option<u32> {
         kernel(self.0 + u64::from(TASK_PID.load()))
+    }
+
+    /// Returns the pid of the process that this task leads: none if it is another thread of one.
+    #[inline(always)]
+    pub fn leads(self) -> Option<u32> {
+        let (Some(tgid), Some(pid)) = (self.tgid(), self.pid()) else {
+            count_loss(Loss::Task);
+            return None;
+        };
+        (tgid == pid).then_some(tgid)
     }
 
     /// Returns how many threads of its process are alive.

@@ -10,7 +10,7 @@ use pyobs_abi::{
 use super::{SHM_HOLDERS, SHM_SEGMENTS, hull, send_change};
 use crate::common::{
     files::Inode,
-    maps::{count_loss, pid, put},
+    maps::{pid, put},
     ring::{self, Route},
     task::Task,
 };
@@ -19,16 +19,9 @@ use crate::common::{
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn shm_fork(context: RawTracePointContext) -> i32 {
     let Some(hull) = hull() else { return 0 };
-    let child = Task(context.arg(1));
-    let (Some(tgid), Some(pid)) = (child.tgid(), child.pid()) else {
-        count_loss(Loss::Task);
-        return 0;
-    };
-    if tgid != pid {
-        return 0;
-    }
-    put(&SHM_HOLDERS, &tgid, &hull, Loss::SegmentTable);
-    ring::send(&Fork { header: ring::header(record::SHM_FORK), child: tgid, padding: 0 }, Route::lazy());
+    let Some(child) = Task(context.arg(1)).leads() else { return 0 };
+    put(&SHM_HOLDERS, &child, &hull, Loss::SegmentTable);
+    ring::send(&Fork { header: ring::header(record::SHM_FORK), child, padding: 0 }, Route::lazy());
     0
 }
 
