@@ -23,11 +23,18 @@ use crate::{
     SegmentChange, Selection, StackId, Tid, TransferChange,
 };
 
+/// Events of each kind that a report keeps one by one. Those before are in its sums only; findings that look at single events look
+/// at the latest.
+pub const EVENTS_KEPT: usize = 1 << 17;
+
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
-    /// All events, for recordings, which are bounded by their file; segments, arenas and transfers have bounds of their own.
+    /// All events, to show them one by one: what is kept grows with the recording. Segments, arenas and transfers have bounds of
+    /// their own.
     All,
+    /// The sums of all events, and of each kind the latest [`EVENTS_KEPT`] one by one: for a report of a recording of any length.
+    Sums,
     /// The last `length`, and never more than `samples` events of each kind: for a dashboard that runs for days.
     Window { length: Nanos, samples: usize },
 }
@@ -36,8 +43,17 @@ impl History {
     /// How many things with a state of their own are kept, of which there may be `most`.
     pub(crate) fn bound(self, most: usize) -> usize {
         match self {
-            Self::All => most,
+            Self::All | Self::Sums => most,
             Self::Window { samples, .. } => samples.min(most),
+        }
+    }
+
+    /// How many events of a kind are kept.
+    pub(crate) fn events(self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Sums => Some(EVENTS_KEPT),
+            Self::Window { samples, .. } => Some(samples),
         }
     }
 }

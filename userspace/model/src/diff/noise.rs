@@ -11,13 +11,12 @@
 use serde::Serialize;
 
 use crate::Nanos;
+pub use crate::families::Lengths as Sum;
 
 /// That nothing in a list without changes is called one.
 const CERTAINTY: f64 = 0.99;
 /// Of the larger value, what runs of one program differ by.
 const RUNS: f64 = 0.1;
-/// Lengths that end in the same are one.
-const SLOT: Nanos = Nanos(100_000_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,40 +114,6 @@ pub fn rates(before: (u64, f64), after: (u64, f64), bound: f64) -> Delta {
     let each = |(count, seconds): (u64, f64)| (count as f64 / seconds, count as f64 / (seconds * seconds));
     let ((before, squared_before), (after, squared_after)) = (each(before), each(after));
     Delta::new(before, after, (squared_before + squared_after).sqrt(), bound)
-}
-
-/// Lengths that are added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sum {
-    pub count: u64,
-    pub total_s: f64,
-    squares: f64,
-    /// The last slot, and what is in it.
-    slot: u64,
-    in_slot_s: f64,
-}
-
-impl Sum {
-    /// `count` of them that are `total` together and ended at `at`; oldest first.
-    pub fn add(&mut self, at: Nanos, count: u64, total: Nanos) {
-        let total = total.as_secs_f64();
-        self.count = self.count.saturating_add(count);
-        self.total_s += total;
-        let slots = (total / SLOT.as_secs_f64()).min(count as f64);
-        if slots > 1.0 {
-            self.squares += total * total / slots;
-            return;
-        }
-        if at.0 / SLOT.0 != self.slot {
-            self.squares = self.squares();
-            (self.slot, self.in_slot_s) = (at.0 / SLOT.0, 0.0);
-        }
-        self.in_slot_s += total;
-    }
-
-    fn squares(&self) -> f64 {
-        self.squares + self.in_slot_s * self.in_slot_s
-    }
 }
 
 /// Sums in so many seconds, by the second.

@@ -32,6 +32,10 @@ pub struct GilChange {
 pub(super) fn sleeps(before: &Model, after: &Model) -> Compared<SleepChange> {
     let side = |model: &Model| {
         let mut sums: BTreeMap<(WaitReason, Option<Place>), Sum> = BTreeMap::new();
+        for (key, folded) in model.offcpu().folded(&Selection::default()) {
+            let key = (key.reason, Place::of_stack(model, Some(key.place.stack)));
+            sums.entry(key).or_default().join(&folded.lengths);
+        }
         for sleep in model.offcpu().sleeps(&Selection::default()) {
             let key = (sleep.reason, Place::of_stack(model, Some(sleep.stack)));
             sums.entry(key).or_default().add(sleep.at, sleep.count, sleep.total);
@@ -53,6 +57,11 @@ pub(super) fn sleeps(before: &Model, after: &Model) -> Compared<SleepChange> {
 pub(super) fn gil(before: &Model, after: &Model) -> Compared<GilChange> {
     let side = |model: &Model| {
         let mut sums: BTreeMap<(Option<Place>, Option<Place>), Sum> = BTreeMap::new();
+        for (key, folded) in model.gil().folded(&Selection::default()) {
+            let holder = key.holder.and_then(|holder| Place::of_stack(model, Some(holder.stack)));
+            let key = (Place::of_stack(model, Some(key.waiter.stack)), holder);
+            sums.entry(key).or_default().join(&folded.lengths);
+        }
         for wait in model.gil().waits(&Selection::default()) {
             let holder = wait.holder.and_then(|holder| Place::of_stack(model, Some(holder.stack)));
             let key = (Place::of_stack(model, Some(wait.stack)), holder);

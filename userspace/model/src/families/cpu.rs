@@ -2,7 +2,7 @@
 
 use foldhash::HashMap;
 
-use super::{Past, Timed};
+use super::{Past, Places, Summed, Timed};
 use crate::loss::Losses;
 use crate::{History, Nanos, Outcome, Place, Sample, Selection};
 
@@ -35,6 +35,16 @@ impl Stacks {
     }
 }
 
+impl Summed for Sum {
+    fn time(&self) -> u64 {
+        self.time.0
+    }
+
+    fn take(&mut self, other: Self) {
+        self.add(other);
+    }
+}
+
 impl Timed for Sample {
     fn at(&self) -> Nanos {
         self.at
@@ -56,7 +66,7 @@ impl Sum {
         Self { samples: 1, time: sample.weight, squares: sample.weight.as_secs_f64().powi(2) }
     }
 
-    pub(crate) fn take(&mut self, sample: &Sample) {
+    pub(crate) fn add_sample(&mut self, sample: &Sample) {
         self.add(Self::of(sample));
     }
 
@@ -103,13 +113,21 @@ impl Sum {
 pub struct Cpu {
     samples: Past<Sample>,
     sums: HashMap<Place, Sum>,
+    /// Those of samples that a report does not keep.
+    folded: Places<Place, Sum>,
     total: Sum,
     stacks: Stacks,
 }
 
 impl Cpu {
     pub fn new(history: History) -> Self {
-        Self { samples: Past::new(history), sums: HashMap::default(), total: Sum::default(), stacks: Stacks::default() }
+        Self {
+            samples: Past::new(history),
+            sums: HashMap::default(),
+            folded: Places::default(),
+            total: Sum::default(),
+            stacks: Stacks::default(),
+        }
     }
 
     pub fn add(&mut self, sample: Sample) {
@@ -118,6 +136,9 @@ impl Cpu {
         self.sums.entry(sample.place()).or_default().add(Sum::of(&sample));
         if let Some(oldest) = self.samples.push(sample) {
             self.forget(&oldest);
+            if self.samples.has_sums() {
+                self.folded.of(oldest.place()).add(Sum::of(&oldest));
+            }
         }
     }
 
@@ -142,14 +163,19 @@ impl Cpu {
         self.samples.iter()
     }
 
-    /// The kept samples that `selection` has, oldest first.
+    /// The samples kept one by one that `selection` has, oldest first.
     pub fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Sample> + 'a {
         self.samples.since_then(selection.from).filter(|sample| selection.has(sample.process, sample.tid, sample.at))
     }
 
-    /// Samples from then on are kept.
+    /// Samples from then on are known.
     pub fn since(&self) -> Nanos {
         self.samples.since()
+    }
+
+    /// Samples from then on are kept one by one.
+    pub fn kept_since(&self) -> Nanos {
+        self.samples.kept_since()
     }
 
     /// All samples since the recording began, also those that the window has forgotten.
@@ -166,7 +192,7 @@ impl Cpu {
     pub fn rate_now(&self) -> Option<f64> {
         const LAST: usize = 100;
         let mut sum = Sum::default();
-        self.samples.latest().take(LAST).for_each(|sample| sum.take(sample));
+        self.samples.latest().take(LAST).for_each(|sample| sum.add_sample(sample));
         let seconds = sum.time.as_secs_f64();
         (seconds > 0.0).then(|| sum.samples as f64 / seconds)
     }
@@ -176,7 +202,7 @@ impl Cpu {
         &self.stacks
     }
 
-    /// Sums of the kept samples that `selection` has.
+    /// Sums of the samples that `selection` has. Times select of those that are kept one by one.
     pub fn sums(&self, selection: &Selection) -> HashMap<Place, Sum> {
         if selection.is_timed() {
             let mut sums: HashMap<Place, Sum> = HashMap::default();
@@ -185,11 +211,17 @@ impl Cpu {
             }
             return sums;
         }
-        self.sums
-            .iter()
-            .filter(|(place, _)| selection.has_thread(place.process, place.tid))
-            .map(|(place, sum)| (*place, *sum))
-            .collect()
+        let mut sums: HashMap<Place, Sum> = HashMap::default();
+        let all = self.sums.iter().chain(self.folded.iter());
+        for (place, sum) in all.filter(|(place, _)| selection.has_thread(place.process, place.tid)) {
+            sums.entry(*place).or_default().add(*sum);
+        }
+        sums
+    }
+
+    /// Samples that are in sums only, and places that are only in the sums of their threads.
+    pub fn summed(&self) -> (u64, u64) {
+        (if self.samples.has_sums() { self.samples.gone() } else { 0 }, self.folded.gone())
     }
 }
 

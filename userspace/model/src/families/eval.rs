@@ -29,15 +29,41 @@ impl Timed for Calls {
 #[derive(Debug)]
 pub struct Eval {
     calls: Past<Calls>,
+    /// Those of calls that a report does not keep.
+    folded: BTreeMap<Key, Sum>,
+    /// Functions that are in no sum.
+    left_out: u64,
+}
+
+/// Functions whose calls are added up beyond the latest events. Calls of others that come later are in no sum.
+const FUNCTIONS_MAX: usize = 1 << 18;
+
+impl Sum {
+    fn add(&mut self, calls: &Calls) {
+        self.times.add(Times { count: calls.count, total: calls.total, max: calls.max });
+        self.timed = self.timed.saturating_add(calls.timed);
+    }
+}
+
+impl Key {
+    fn of(calls: &Calls) -> Self {
+        Self { process: calls.process, function: calls.function }
+    }
 }
 
 impl Eval {
     pub fn new(history: History) -> Self {
-        Self { calls: Past::new(history) }
+        Self { calls: Past::new(history), folded: BTreeMap::new(), left_out: 0 }
     }
 
     pub fn add(&mut self, calls: Calls) {
-        self.calls.push(calls);
+        let Some(oldest) = self.calls.push(calls).filter(|_| self.calls.has_sums()) else { return };
+        let key = Key::of(&oldest);
+        if self.folded.len() < FUNCTIONS_MAX || self.folded.contains_key(&key) {
+            self.folded.entry(key).or_default().add(&oldest);
+        } else {
+            self.left_out = self.left_out.saturating_add(oldest.count);
+        }
     }
 
     /// Forgets what is older than the window before `now`.
@@ -45,17 +71,22 @@ impl Eval {
         while self.calls.expire(now).is_some() {}
     }
 
+    /// Words of calls that are in sums only, and calls that are in none.
+    pub fn summed(&self) -> (u64, u64) {
+        (if self.calls.has_sums() { self.calls.gone() } else { 0 }, self.left_out)
+    }
+
     /// Of all threads, whichever `selection` has: calls are not told by thread.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
         let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+        let folded = self.folded.iter().filter(|_| !selection.is_timed());
+        sums.extend(folded.filter(|(key, _)| selection.has_process(key.process)));
         for calls in self
             .calls
             .since_then(selection.from)
             .filter(|it| selection.has_process(it.process) && selection.has_time(it.at))
         {
-            let sum = sums.entry(Key { process: calls.process, function: calls.function }).or_default();
-            sum.times.add(Times { count: calls.count, total: calls.total, max: calls.max });
-            sum.timed = sum.timed.saturating_add(calls.timed);
+            sums.entry(Key::of(calls)).or_default().add(calls);
         }
         sums
     }

@@ -1,9 +1,9 @@
 //! Who waits for the GIL, behind whom, and who holds it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::clip::{Spell, clip};
-use super::{Past, Sampled, Timed, Times};
+use super::{Lengths, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
 /// What waits are summed by.
@@ -69,38 +69,91 @@ impl Timed for Held {
 }
 
 /// A wait of which more pieces may come, and what its pieces so far were added to.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Open {
     length: Nanos,
-    keys: Vec<Key>,
+    keys: BTreeSet<Key>,
 }
 
-impl Open {
-    fn close(&mut self, sums: &mut BTreeMap<Key, Sum>) {
-        for key in self.keys.drain(..) {
-            sums.entry(key).or_default().times.add(Times { max: self.length, ..Times::default() });
-        }
-        self.length = Nanos(0);
+/// Pieces of waits that are in sums only.
+#[derive(Clone, Debug, Default)]
+pub struct Folded {
+    pub sum: Sum,
+    pub lengths: Lengths,
+}
+
+impl Summed for Folded {
+    fn time(&self) -> u64 {
+        self.sum.times.total.0
     }
+
+    fn take(&mut self, other: Self) {
+        self.sum.add(other.sum);
+        self.lengths.join(&other.lengths);
+    }
+}
+
+/// The waits of all threads whose pieces have come so far.
+type Waits = HashMap<(ProcessRef, Tid), Open>;
+
+/// Threads whose last wait before the kept ones is put together from all its pieces. Of further threads such a wait is only as
+/// long as its kept pieces.
+const OPEN_MAX: usize = 1 << 14;
+
+/// Adds a piece: `sum` gives the sum of a key.
+fn add_piece(wait: &GilWait, open: &mut Waits, mut sum: impl FnMut(Key, Sum)) {
+    let key = Key { waiter: wait.place(), holder: wait.holder };
+    let spell = Spell::from(wait);
+    sum(key, Sum { times: Times { max: Nanos(0), ..spell.times() }, sampled: spell.sampled() });
+    let whole = open.entry((wait.process, wait.tid)).or_default();
+    if wait.count > 0 {
+        close(whole, &mut sum);
+    }
+    whole.length = whole.length.saturating_add(wait.length);
+    whole.keys.insert(key);
+}
+
+fn close(whole: &mut Open, sum: &mut impl FnMut(Key, Sum)) {
+    for key in std::mem::take(&mut whole.keys) {
+        sum(key, Sum { times: Times { max: whole.length, ..Times::default() }, ..Sum::default() });
+    }
+    whole.length = Nanos(0);
 }
 
 #[derive(Debug)]
 pub struct Gil {
     waits: Past<GilWait>,
+    folded: Places<Key, Folded>,
+    /// The waits whose first pieces are folded.
+    open: Waits,
     held: Past<Held>,
+    /// How long threads held it before those that are kept.
+    held_before: Places<Place, Nanos>,
 }
 
 impl Gil {
     pub fn new(history: History) -> Self {
-        Self { waits: Past::new(history), held: Past::new(history) }
+        let (waits, held) = (Past::new(history), Past::new(history));
+        Self { waits, folded: Places::default(), open: Waits::new(), held, held_before: Places::default() }
     }
 
     pub fn add_wait(&mut self, wait: GilWait) {
-        self.waits.push(wait);
+        let Some(oldest) = self.waits.push(wait).filter(|_| self.waits.has_sums()) else { return };
+        let key = Key { waiter: oldest.place(), holder: oldest.holder };
+        self.folded.of(key).lengths.add(oldest.at, oldest.count, oldest.total);
+        if self.open.len() >= OPEN_MAX && !self.open.contains_key(&(oldest.process, oldest.tid)) {
+            for mut open in std::mem::take(&mut self.open).into_values() {
+                close(&mut open, &mut |key, sum| self.folded.of(key).sum.add(sum));
+            }
+        }
+        add_piece(&oldest, &mut self.open, |key, sum| self.folded.of(key).sum.add(sum));
     }
 
     pub fn add_held(&mut self, at: Nanos, process: ProcessRef, tid: Tid, length: Nanos) {
-        self.held.push(Held { at, process, tid, length });
+        let oldest = self.held.push(Held { at, process, tid, length });
+        if let Some(oldest) = oldest.filter(|_| self.held.has_sums()) {
+            self.held_before.of(Place::of_all(oldest.process, oldest.tid)).take(oldest.length);
+        }
     }
 
     /// Forgets what is older than the window before `now`.
@@ -109,9 +162,25 @@ impl Gil {
         while self.held.expire(now).is_some() {}
     }
 
-    /// Waits and holds from then on are kept.
+    /// Waits and holds from then on are known.
     pub fn since(&self) -> Nanos {
         self.waits.since().max(self.held.since())
+    }
+
+    /// Waits from then on are kept one by one.
+    pub fn kept_since(&self) -> Nanos {
+        self.waits.kept_since()
+    }
+
+    /// What of the threads that `selection` has is in sums only. Times select of those that are kept one by one.
+    pub fn folded<'a, 's>(&'a self, selection: &'s Selection) -> impl Iterator<Item = (&'a Key, &'a Folded)> + use<'a, 's> {
+        let is_meant = |key: &Key| !selection.is_timed() && selection.has_thread(key.waiter.process, key.waiter.tid);
+        self.folded.iter().filter(move |(key, _)| is_meant(key))
+    }
+
+    /// Pieces of waits that are in sums only, and places that are only in the sums of their threads.
+    pub fn summed(&self) -> (u64, u64) {
+        (if self.waits.has_sums() { self.waits.gone() } else { 0 }, self.folded.gone())
     }
 
     /// The kept pieces of waits that lie in the time of `selection` at least in part, in the order in which they ended, cut to
@@ -134,22 +203,15 @@ impl Gil {
     /// A wait counts where it began, and its time where it was spent; the longest is the longest whole wait that had a
     /// piece there.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
-        let mut open: HashMap<(ProcessRef, Tid), Open> = HashMap::new();
+        let mut sums: BTreeMap<Key, Sum> = self.folded(selection).map(|(key, folded)| (*key, folded.sum)).collect();
+        let mut open = if selection.is_timed() { Waits::new() } else { self.open.clone() };
+        open.retain(|(process, tid), _| selection.has_thread(*process, *tid));
+        let mut add = |key, sum| sums.entry(key).or_default().add(sum);
         for wait in self.waits(selection) {
-            let key = Key { waiter: wait.place(), holder: wait.holder };
-            let spell = Spell::from(&wait);
-            let times = Times { max: Nanos(0), ..spell.times() };
-            sums.entry(key).or_default().add(Sum { times, sampled: spell.sampled() });
-            let whole = open.entry((wait.process, wait.tid)).or_default();
-            if wait.count > 0 {
-                whole.close(&mut sums);
-            }
-            whole.length = whole.length.saturating_add(wait.length);
-            whole.keys.push(key);
+            add_piece(&wait, &mut open, &mut add);
         }
         for whole in open.values_mut() {
-            whole.close(&mut sums);
+            close(whole, &mut add);
         }
         for sum in sums.values_mut() {
             sum.times = sum.times.settled();
@@ -160,6 +222,9 @@ impl Gil {
     /// How long each thread that `selection` has held the GIL.
     pub fn held(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), Nanos> {
         let mut sums: BTreeMap<(ProcessRef, Tid), Nanos> = BTreeMap::new();
+        let before = self.held_before.iter().filter(|_| !selection.is_timed());
+        let before = before.map(|(place, held)| ((place.process, place.tid), *held));
+        sums.extend(before.filter(|((process, tid), _)| selection.has_thread(*process, *tid)));
         for held in self.held.since_then(selection.from).filter(|held| selection.has(held.process, held.tid, held.at)) {
             let sum = sums.entry((held.process, held.tid)).or_default();
             *sum = sum.saturating_add(held.length);

@@ -6,16 +6,20 @@ pub mod cpu;
 mod ended;
 pub mod eval;
 pub mod gil;
+mod lengths;
 pub mod nrt;
 pub mod offcpu;
 mod past;
+mod places;
 pub mod redundancy;
 pub mod shm;
 pub mod ucx;
 
 use ended::Ended;
 pub use ended::Forgotten;
+pub use lengths::Lengths;
 use past::{Past, Timed};
+use places::{Places, Summed};
 
 use crate::Nanos;
 

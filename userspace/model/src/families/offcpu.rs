@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::clip::{Spell, clip};
-use super::{Past, Sampled, Timed, Times};
+use super::{Lengths, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
 /// What sleeps are summed by.
@@ -58,18 +58,71 @@ impl Timed for Sleep {
     }
 }
 
+/// Sleeps that are in sums only.
+#[derive(Debug, Default)]
+pub struct Folded {
+    pub times: Times,
+    pub lengths: Lengths,
+    sampled: Sampled,
+    wakers: Vec<(Waker, Times)>,
+}
+
+/// Wakers of a place's folded sleeps that are kept. The one that ended the least goes for another.
+const WAKERS_MAX: usize = 16;
+
+impl Folded {
+    fn add(&mut self, sleep: Sleep) {
+        let spell = Spell::from(&sleep);
+        self.times.add(spell.times());
+        self.sampled.add(spell.sampled());
+        self.lengths.add(sleep.at, sleep.count, sleep.total);
+        if let Some(waker) = sleep.waker {
+            self.add_waker(waker, spell.times());
+        }
+    }
+
+    fn add_waker(&mut self, waker: Waker, times: Times) {
+        if let Some((_, sum)) = self.wakers.iter_mut().find(|(known, _)| *known == waker) {
+            return sum.add(times);
+        }
+        if self.wakers.len() == WAKERS_MAX {
+            let least = self.wakers.iter().enumerate().min_by_key(|(_, (_, sum))| sum.total).map(|(index, _)| index);
+            least.map(|index| self.wakers.swap_remove(index));
+        }
+        self.wakers.push((waker, times));
+    }
+}
+
+impl Summed for Folded {
+    fn time(&self) -> u64 {
+        self.times.total.0
+    }
+
+    fn take(&mut self, other: Self) {
+        self.times.add(other.times);
+        self.sampled.add(other.sampled);
+        self.lengths.join(&other.lengths);
+        other.wakers.into_iter().for_each(|(waker, times)| self.add_waker(waker, times));
+    }
+}
+
 #[derive(Debug)]
 pub struct OffCpu {
     sleeps: Past<Sleep>,
+    folded: Places<Key, Folded>,
 }
 
 impl OffCpu {
     pub fn new(history: History) -> Self {
-        Self { sleeps: Past::new(history) }
+        Self { sleeps: Past::new(history), folded: Places::default() }
     }
 
     pub fn add(&mut self, sleep: Sleep) {
-        self.sleeps.push(sleep);
+        if let Some(oldest) = self.sleeps.push(sleep)
+            && self.sleeps.has_sums()
+        {
+            self.folded.of(Key { place: oldest.place(), reason: oldest.reason }).add(oldest);
+        }
     }
 
     /// Forgets what is older than the window before `now`.
@@ -77,9 +130,14 @@ impl OffCpu {
         while self.sleeps.expire(now).is_some() {}
     }
 
-    /// Sleeps from then on are kept.
+    /// Sleeps from then on are known.
     pub fn since(&self) -> Nanos {
         self.sleeps.since()
+    }
+
+    /// Sleeps that are in sums only, and places that are only in the sums of their threads.
+    pub fn summed(&self) -> (u64, u64) {
+        (if self.sleeps.has_sums() { self.sleeps.gone() } else { 0 }, self.folded.gone())
     }
 
     /// The kept sleeps that lie in the time of `selection` at least in part, in the order in which they ended, cut to that time.
@@ -91,8 +149,18 @@ impl OffCpu {
         clip(self.sleeps.since_then(selection.from), selection, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)))
     }
 
+    /// What of the threads that `selection` has is in sums only. Times select of those that are kept one by one.
+    pub fn folded<'a, 's>(&'a self, selection: &'s Selection) -> impl Iterator<Item = (&'a Key, &'a Folded)> + use<'a, 's> {
+        let is_meant = |key: &Key| !selection.is_timed() && selection.has_thread(key.place.process, key.place.tid);
+        self.folded.iter().filter(move |(key, _)| is_meant(key))
+    }
+
     pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<Key, Sum<'a>> {
         let mut sums: BTreeMap<Key, Sum<'a>> = BTreeMap::new();
+        for (key, folded) in self.folded(selection) {
+            let wakers = Wakers(folded.wakers.iter().map(|(waker, times)| (waker, *times)).collect());
+            sums.insert(*key, Sum { times: folded.times, sampled: folded.sampled, wakers });
+        }
         for (sleep, spell) in self.clipped(selection) {
             sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep, spell));
         }
@@ -105,6 +173,9 @@ impl OffCpu {
     /// The time of each thread by reason, which is exact whatever was sampled.
     pub fn threads(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid, WaitReason), Times> {
         let mut sums: BTreeMap<_, Times> = BTreeMap::new();
+        for (key, folded) in self.folded(selection) {
+            sums.entry((key.place.process, key.place.tid, key.reason)).or_default().add(folded.times);
+        }
         for (sleep, spell) in self.clipped(selection) {
             sums.entry((sleep.process, sleep.tid, sleep.reason)).or_default().add(spell.times());
         }

@@ -17,23 +17,34 @@ pub(super) struct Past<T> {
     history: History,
     events: VecDeque<T>,
     since: Nanos,
+    gone: u64,
 }
 
 impl<T: Timed> Past<T> {
     pub(super) fn new(history: History) -> Self {
-        Self { history, events: VecDeque::new(), since: Nanos(0) }
+        Self { history, events: VecDeque::new(), since: Nanos(0), gone: 0 }
     }
 
-    /// Keeps an event, and gives back the one that has to go for it.
+    /// Keeps an event, and gives back the one that has to go for it. Room is made first: a full queue doubles.
     pub(super) fn push(&mut self, event: T) -> Option<T> {
+        let is_full = self.history.events().is_some_and(|most| self.events.len() >= most);
+        let oldest = if is_full { self.events.pop_front() } else { None };
         self.events.push_back(event);
-        let History::Window { samples, .. } = self.history else { return None };
-        if self.events.len() <= samples {
-            return None;
+        if let Some(oldest) = &oldest {
+            self.since = self.since.max(oldest.at());
+            self.gone += 1;
         }
-        let oldest = self.events.pop_front()?;
-        self.since = self.since.max(oldest.at());
-        Some(oldest)
+        oldest
+    }
+
+    /// Whether events that had to go are in sums.
+    pub(super) fn has_sums(&self) -> bool {
+        self.history == History::Sums
+    }
+
+    /// How many events had to go for others.
+    pub(super) fn gone(&self) -> u64 {
+        self.gone
     }
 
     /// Forgets an event that is older than the window before `now`, and gives it back; call it until there is none.
@@ -60,8 +71,13 @@ impl<T: Timed> Past<T> {
         self.events.iter().rev()
     }
 
-    /// Events from then on are kept.
+    /// Events from then on are known, one by one or in sums.
     pub(super) fn since(&self) -> Nanos {
+        if self.has_sums() { Nanos(0) } else { self.since }
+    }
+
+    /// Events from then on are kept one by one.
+    pub(super) fn kept_since(&self) -> Nanos {
         self.since
     }
 }

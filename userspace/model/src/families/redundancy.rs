@@ -2,11 +2,13 @@
 //! accesses of one address came to.
 
 mod accesses;
+mod folded;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 pub use self::accesses::{Accesses, DISPATCH, Names};
+use self::folded::Folded;
 use super::past::{Past, Timed};
 use crate::{
     Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, RegionId, Selection,
@@ -176,6 +178,7 @@ pub struct Redundancy {
     accesses: Past<At<Access>>,
     calls: Past<At<NativeCall>>,
     pairs: Past<(Pair, Option<RegionId>)>,
+    folded: Folded,
     /// Types, arrays and functions: each is kept once.
     names: HashSet<Arc<str>>,
     counts: Watchpoints,
@@ -187,6 +190,7 @@ impl Redundancy {
             accesses: Past::new(history),
             calls: Past::new(history),
             pairs: Past::new(history),
+            folded: Folded::default(),
             names: HashSet::new(),
             counts: Watchpoints::default(),
         }
@@ -197,20 +201,30 @@ impl Redundancy {
         let Some(line) = frame else { return };
         let touched = access.touched.as_ref().map(|touched| self.known(touched));
         let element_of = access.element_of.as_ref().map(|array| self.name(array));
-        self.accesses.push(At { line, event: Access { touched, element_of, ..access.clone() } });
+        let access = At { line, event: Access { touched, element_of, ..access.clone() } };
+        if let Some(oldest) = self.accesses.push(access).filter(|_| self.accesses.has_sums()) {
+            self.folded.access(Line { process: oldest.event.process, frame: oldest.line }, &oldest.event);
+        }
     }
 
     /// `region` is the arena or segment that its address lies in.
     pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>) {
         let touched = self.known(&pair.touched);
-        self.pairs.push((Pair { touched, ..pair.clone() }, region));
+        let oldest = self.pairs.push((Pair { touched, ..pair.clone() }, region));
+        if let Some((pair, region)) = oldest.filter(|_| self.pairs.has_sums()) {
+            self.folded.pair(PairOf::of(&pair, region), &PairSum::of(&pair));
+        }
     }
 
     /// `frame` is the line that its stack belongs to.
     pub fn add_call(&mut self, call: &NativeCall, frame: Option<FrameId>) {
         let Some(line) = frame else { return };
         let callee = self.name(&call.callee);
-        self.calls.push(At { line, event: NativeCall { callee, ..call.clone() } });
+        let oldest = self.calls.push(At { line, event: NativeCall { callee, ..call.clone() } });
+        if let Some(At { line, event }) = oldest.filter(|_| self.calls.has_sums()) {
+            let line = Line { process: event.process, frame: line };
+            self.folded.call(CallOf { line, callee: event.callee }, &CallSum::of(event.compared));
+        }
     }
 
     fn known(&mut self, touched: &Touched) -> Touched {
@@ -238,7 +252,7 @@ impl Redundancy {
         while self.pairs.expire(now).is_some() {}
     }
 
-    /// Accesses from then on are kept.
+    /// Accesses from then on are known.
     pub fn since(&self) -> Nanos {
         self.accesses.since()
     }
@@ -254,7 +268,7 @@ impl Redundancy {
 
     /// What the accesses that `selection` has come to, by line.
     pub fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
-        let mut lines: BTreeMap<Line, Accesses> = BTreeMap::new();
+        let mut lines = self.folded.lines(selection);
         for At { line, event } in self.selected(selection) {
             lines.entry(Line { process: event.process, frame: *line }).or_default().add(event);
         }
@@ -273,7 +287,7 @@ impl Redundancy {
     }
 
     pub fn calls(&self, selection: &Selection) -> BTreeMap<CallOf, CallSum> {
-        let mut sums: BTreeMap<CallOf, CallSum> = BTreeMap::new();
+        let mut sums = self.folded.calls(selection);
         for At { line, event } in self.calls.since_then(selection.from) {
             if selection.has(event.process, event.tid, event.at) {
                 let line = Line { process: event.process, frame: *line };
@@ -284,13 +298,19 @@ impl Redundancy {
         sums
     }
 
+    /// Accesses, pairs and calls that are in sums only, and those that are in none.
+    pub fn summed(&self) -> (u64, u64) {
+        let gone = self.accesses.gone() + self.pairs.gone() + self.calls.gone();
+        (if self.accesses.has_sums() { gone } else { 0 }, self.folded.left_out())
+    }
+
     /// The pairs whose second access `selection` has.
     pub fn pairs<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a (Pair, Option<RegionId>)> + 'a {
         self.pairs.since_then(selection.from).filter(|(pair, _)| selection.has(pair.process, pair.tid, pair.at))
     }
 
     pub fn pair_sums(&self, selection: &Selection) -> BTreeMap<PairOf, PairSum> {
-        let mut sums: BTreeMap<PairOf, PairSum> = BTreeMap::new();
+        let mut sums = self.folded.pairs(selection);
         for (pair, region) in self.pairs(selection) {
             sums.entry(PairOf::of(pair, *region)).or_default().add(&PairSum::of(pair));
         }

@@ -208,6 +208,11 @@ impl Ucx {
         self.ended.expire(now, &mut self.transfers);
     }
 
+    /// Words of counts and of threads that are in sums only.
+    pub fn summed(&self) -> u64 {
+        if self.totals.has_sums() { self.totals.gone() + self.told.gone() } else { 0 }
+    }
+
     /// In the order in which they were first seen.
     pub fn transfers(&self) -> impl Iterator<Item = (TransferId, &State)> + Clone + '_ {
         self.transfers.iter().map(|(id, state)| (*id, state))

@@ -145,9 +145,9 @@ fn times(
             spent.ran = spent.ran.saturating_add(sum.time);
         }
     }
-    for sleep in model.offcpu().sleeps(selection).filter(|sleep| sleep.reason != WaitReason::Gil) {
-        if let Some(spent) = times.get_mut(&(sleep.process, sleep.tid)) {
-            spent.asleep = spent.asleep.saturating_add(sleep.total);
+    for ((process, tid, reason), slept) in model.offcpu().threads(selection) {
+        if let Some(spent) = times.get_mut(&(process, tid)).filter(|_| reason != WaitReason::Gil) {
+            spent.asleep = spent.asleep.saturating_add(slept.total);
         }
     }
     times

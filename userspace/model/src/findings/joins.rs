@@ -105,12 +105,17 @@ fn behind_gil(
     states: &[(TransferId, &State)],
     waits: &Waits,
 ) -> Option<Finding> {
+    let since = model.gil().kept_since();
     let mut delays = Vec::new();
     let mut held_up = Vec::new();
     let mut behind: BTreeMap<(Tid, Option<FrameId>), Nanos> = BTreeMap::new();
     let mut waiters = BTreeSet::new();
     for (id, state) in states {
         let (Some(over), Some(woken)) = (state.transfer.completed, state.woken) else { continue };
+        // Of earlier ones nobody knows what else happened then.
+        if over < since {
+            continue;
+        }
         delays.push(woken.woken.saturating_sub(over));
         let waits = waits.get(&(process, woken.tid)).map_or(&[][..], Vec::as_slice);
         // They end one after the other; some begin long before.
@@ -158,7 +163,7 @@ fn behind_gil(
         ("holder_line", Evidence::Text(line)),
     ]);
     let found = finding(model, process, "ucx/behind-gil", (summary, detail, advice), evidence);
-    let observed = model.observed(process, selection, model.gil().since());
+    let observed = model.observed(process, selection, model.gil().since().max(since));
     let cost = Cost::time((seconds(lost) / seconds(observed).max(1e-9)).min(1.0));
     Some(Finding { cost, target: Some(Target::Transfers(worst)), ..found })
 }
@@ -245,9 +250,12 @@ fn no_overlap(
     if !model.is_on(Family::Cpu) || states.len() < TRANSFERS {
         return None;
     }
+    // Samples of earlier times are not kept one by one.
+    let since = model.cpu().kept_since();
     let pending = states.iter().filter_map(|(_, state)| Some((state.transfer.submitted?, state.transfer.completed?)));
+    let pending = pending.filter(|(_, to)| *to >= since).map(|(from, to)| (from.max(since), to));
     let pending = joined(pending.collect());
-    let observed = seconds(model.observed(process, selection, Nanos(0)));
+    let observed = seconds(model.observed(process, selection, since));
     let mut driving: BTreeMap<StackId, bool> = BTreeMap::new();
     let (mut beside, mut apart) = (Sum::default(), Sum::default());
     let mut lines: BTreeMap<StackId, u64> = BTreeMap::new();
@@ -257,9 +265,9 @@ fn no_overlap(
         }
         let next = pending.partition_point(|(_, to)| *to < sample.at);
         if pending.get(next).is_some_and(|(from, _)| *from <= sample.at) {
-            beside.take(sample);
+            beside.add_sample(sample);
         } else {
-            apart.take(sample);
+            apart.add_sample(sample);
             *lines.entry(sample.stack).or_default() += sample.weight.0;
         }
     }

@@ -280,9 +280,9 @@ fn shutdowns(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Nanos
         })
     };
     let mut totals: BTreeMap<Place, Nanos> = BTreeMap::new();
-    for sleep in model.offcpu().sleeps(selection).filter(|sleep| is_shutdown(sleep.stack)) {
-        let total = totals.entry(sleep.place()).or_default();
-        *total = total.saturating_add(sleep.total);
+    for (key, sum) in model.offcpu().sums(selection).into_iter().filter(|(key, _)| is_shutdown(key.place.stack)) {
+        let total = totals.entry(key.place).or_default();
+        *total = total.saturating_add(sum.times.total);
     }
     let mut longest: BTreeMap<ProcessRef, Nanos> = BTreeMap::new();
     for (place, total) in totals.into_iter().filter(|(_, total)| *total >= Nanos(1_000_000_000)) {

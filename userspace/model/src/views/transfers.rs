@@ -138,12 +138,13 @@ fn samples_by_thread(model: &Model, selection: &Selection) -> BTreeMap<(ProcessR
     if threads.is_empty() {
         return samples;
     }
-    for sample in model.cpu().selected(selection) {
-        let thread = (sample.process, sample.tid);
+    for (place, sum) in model.cpu().sums(selection) {
+        let thread = (place.process, place.tid);
         if threads.contains(&thread) {
             let (python, all) = samples.entry(thread).or_insert((0, 0));
-            *python += u64::from(model.stack(sample.stack).iter().any(|id| model.is_python(*id)));
-            *all += 1;
+            let is_python = model.stack(place.stack).iter().any(|id| model.is_python(*id));
+            *python += if is_python { sum.samples } else { 0 };
+            *all += sum.samples;
         }
     }
     samples

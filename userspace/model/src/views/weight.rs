@@ -92,8 +92,19 @@ impl Weight {
             return model.cpu().sums(selection).into_iter().map(|(place, sum)| (place, sum.time.0)).collect();
         }
         let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
-        for (_, place, weight) in self.pieces(model, selection) {
-            add(sums.entry(place).or_default(), weight);
+        let mut put = |place, weight| add(sums.entry(place).or_default(), weight);
+        match self {
+            Self::OffCpu => {
+                let sleeps = model.offcpu().sums(selection).into_iter();
+                sleeps.for_each(|(key, sum)| put(key.place, sum.times.total.0));
+            }
+            Self::Gil => {
+                let waits = model.gil().sums(selection).into_iter();
+                waits.for_each(|(key, sum)| put(key.waiter, sum.times.total.0));
+            }
+            Self::Cpu | Self::Redundant | Self::Bytes => {
+                self.pieces(model, selection).for_each(|(_, place, weight)| put(place, weight));
+            }
         }
         sums
     }

@@ -1,0 +1,178 @@
+//! Sums by place, of which there may be any number.
+
+use std::collections::BTreeMap;
+
+use super::gil;
+use super::offcpu;
+use crate::{Nanos, Place, ProcessRef, StackId, Tid};
+
+/// Places of a family whose sums are kept beyond its latest events. When there are more, the half with the least time goes into
+/// the sums of its threads, which have no stack; where these are too many, into the sums of their processes. So sums of threads,
+/// or at least of processes, stay exact.
+pub(super) const PLACES_MAX: usize = 1 << 16;
+
+/// A stack that no recording defines, so that it has no frames.
+const NO_STACK: StackId = StackId(u32::MAX);
+const NO_THREAD: Tid = Tid(0);
+
+/// What is summed by.
+pub(super) trait Placed: Copy + Ord {
+    /// What stands for all places of its thread.
+    fn of_thread(self) -> Self;
+
+    /// What stands for all threads of its process.
+    fn of_process(self) -> Self;
+}
+
+/// What is summed up.
+pub(super) trait Summed: Default {
+    /// By its time it is kept or goes.
+    fn time(&self) -> u64;
+
+    fn take(&mut self, other: Self);
+}
+
+impl Summed for Nanos {
+    fn time(&self) -> u64 {
+        self.0
+    }
+
+    fn take(&mut self, other: Self) {
+        *self = self.saturating_add(other);
+    }
+}
+
+impl Place {
+    /// What stands for all places of a thread.
+    pub(super) fn of_all(process: ProcessRef, tid: Tid) -> Self {
+        Self { process, tid, stack: NO_STACK }
+    }
+}
+
+impl Placed for Place {
+    fn of_thread(self) -> Self {
+        Self::of_all(self.process, self.tid)
+    }
+
+    fn of_process(self) -> Self {
+        Self::of_all(self.process, NO_THREAD)
+    }
+}
+
+impl Placed for offcpu::Key {
+    fn of_thread(self) -> Self {
+        Self { place: self.place.of_thread(), ..self }
+    }
+
+    fn of_process(self) -> Self {
+        Self { place: self.place.of_process(), ..self }
+    }
+}
+
+impl Placed for gil::Key {
+    fn of_thread(self) -> Self {
+        Self { waiter: self.waiter.of_thread(), holder: None }
+    }
+
+    fn of_process(self) -> Self {
+        Self { waiter: self.waiter.of_process(), holder: None }
+    }
+}
+
+/// Sums by place, at most [`PLACES_MAX`] of them and one for each process.
+#[derive(Debug)]
+pub(super) struct Places<K, S> {
+    sums: BTreeMap<K, S>,
+    /// What has gone into others.
+    gone: u64,
+}
+
+impl<K, S> Default for Places<K, S> {
+    fn default() -> Self {
+        Self { sums: BTreeMap::new(), gone: 0 }
+    }
+}
+
+impl<K: Placed, S: Summed> Places<K, S> {
+    /// The sum of a place.
+    pub(super) fn of(&mut self, key: K) -> &mut S {
+        if self.sums.len() >= PLACES_MAX && !self.sums.contains_key(&key) {
+            self.make_room(K::of_thread);
+            if self.sums.len() > PLACES_MAX / 4 * 3 {
+                self.make_room(K::of_process);
+            }
+        }
+        self.sums.entry(key).or_default()
+    }
+
+    /// Those that are there.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &S)> + '_ {
+        self.sums.iter()
+    }
+
+    /// How many places are only in the sums of their threads and processes.
+    pub(super) fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    fn make_room(&mut self, other: impl Fn(K) -> K) {
+        let mut keys: Vec<(u64, K)> = self.sums.iter().map(|(key, sum)| (sum.time(), *key)).collect();
+        keys.sort_unstable();
+        for (_, key) in keys.iter().take(keys.len() / 2).filter(|(_, key)| other(*key) != *key) {
+            if let Some(sum) = self.sums.remove(key) {
+                self.sums.entry(other(*key)).or_default().take(sum);
+                self.gone += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(u64);
+
+    impl Summed for Count {
+        fn time(&self) -> u64 {
+            self.0
+        }
+
+        fn take(&mut self, other: Self) {
+            self.0 += other.0;
+        }
+    }
+
+    fn places(threads: u32) -> Places<Place, Count> {
+        let mut places = Places::default();
+        for number in 0..5 * PLACES_MAX as u32 {
+            let (tid, stack) = (Tid(1 + number % threads), StackId(number));
+            places.of(Place { process: ProcessRef(number % 2), tid, stack }).0 += 1;
+            places.of(Place { process: ProcessRef(0), tid: Tid(1), stack: StackId(7) }).0 += 1;
+            assert!(places.sums.len() <= PLACES_MAX);
+        }
+        places
+    }
+
+    #[test]
+    fn sums_of_threads_and_the_heaviest_places_stay_exact() {
+        let places = places(8);
+        let all = 5 * PLACES_MAX as u64;
+        let heaviest = Place { process: ProcessRef(0), tid: Tid(1), stack: StackId(7) };
+        assert_eq!(places.iter().find(|(key, _)| **key == heaviest).unwrap().1.0, all);
+        for tid in 1..=8 {
+            let of_thread = places.iter().filter(|(key, _)| key.tid == Tid(tid) && **key != heaviest);
+            assert_eq!(of_thread.map(|(_, sum)| sum.0).sum::<u64>(), all / 8, "{tid}");
+        }
+        assert!(places.gone() > 3 * PLACES_MAX as u64);
+    }
+
+    #[test]
+    fn more_threads_than_places_leave_the_sums_of_processes() {
+        let places = places(1 << 20);
+        let sum = |process| places.iter().filter(|(key, _)| key.process == process).map(|(_, sum)| sum.0).sum::<u64>();
+        let all = 5 * PLACES_MAX as u64;
+        assert_eq!((sum(ProcessRef(0)), sum(ProcessRef(1))), (all / 2 + all, all / 2));
+    }
+}
