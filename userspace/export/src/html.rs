@@ -92,7 +92,7 @@ fn text(text: &str) -> Cow<'_, str> {
     line(text, MAX_NAME)
 }
 
-fn about(model: &Model, report: &Report) -> Markup {
+fn about(model: &Model, report: &Report<'_>) -> Markup {
     let about = model.meta();
     let samples: u64 = report.processes.iter().map(|process| process.samples).sum();
     let sentence = format!(
@@ -178,7 +178,7 @@ fn height(picture: &[u8]) -> Option<u32> {
 }
 
 /// What was lost, and what pyobs cost.
-fn health(report: &Report) -> Markup {
+fn health(report: &Report<'_>) -> Markup {
     let cost = &report.cost;
     html! {
         section #health {

@@ -5,13 +5,16 @@ mod nrt;
 mod redundancy;
 mod region;
 mod resident;
+mod rows;
 mod shm;
 mod source;
 mod ucx;
+mod waits;
 
 use crate::Family;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -21,22 +24,24 @@ pub use self::nrt::MemInfos;
 pub use self::redundancy::Redundancy;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
+pub use self::rows::Rows;
 pub use self::shm::Segment;
 use self::source::Source;
 pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
+pub use self::waits::{Gil, OffCpu, ThreadStack, WakerCount};
 
 use crate::Refused;
-use crate::families::{Times, eval, gil, offcpu};
+use crate::families::{Times, eval};
 use crate::findings::{self, Finding};
 use crate::model as held;
 use crate::views::{self, GilShare, Role};
-use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
+use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid};
 
 /// The version of the JSON shape.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct Report<'m> {
     pub version: u32,
     pub recording: Recording,
     /// Families that were asked for and could not be had.
@@ -47,16 +52,16 @@ pub struct Report {
     pub shed: Vec<Shed>,
     pub processes: Vec<Process>,
     /// `None` when the family `cpu` was off.
-    pub frames: Option<Vec<FrameCount>>,
+    pub frames: Option<Rows<'m, FrameCount>>,
     pub stacks: Option<Stacks>,
     /// `None` when the family was off, as below.
-    pub offcpu: Option<Vec<OffCpu>>,
-    pub gil: Option<Vec<Gil>>,
-    pub calls: Option<Vec<CallCount>>,
-    pub arenas: Option<Vec<Arena>>,
-    pub segments: Option<Vec<Segment>>,
+    pub offcpu: Option<Rows<'m, OffCpu>>,
+    pub gil: Option<Rows<'m, Gil>>,
+    pub calls: Option<Rows<'m, CallCount>>,
+    pub arenas: Option<Rows<'m, Arena>>,
+    pub segments: Option<Rows<'m, Segment>>,
     pub meminfos: Option<MemInfos>,
-    pub transfers: Option<Vec<Transfer>>,
+    pub transfers: Option<Rows<'m, Transfer>>,
     pub transfer_counts: Option<Vec<TransferCount>>,
     pub transfer_stages: Option<Vec<TransferStage>>,
     pub transfer_queues: Option<Vec<TransferQueue>>,
@@ -193,51 +198,6 @@ pub struct Spent {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OffCpu {
-    pub pid: Pid,
-    pub tid: Tid,
-    /// Root first.
-    pub stack: StackOut,
-    pub reason: WaitReason,
-    #[serde(flatten)]
-    pub spent: Spent,
-    /// How many stacks the figures rest on: they are exact if it is `count`.
-    pub stacks: u64,
-    /// Who ended the longest sleeps together first.
-    pub wakers: Vec<WakerCount>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WakerCount {
-    #[serde(flatten)]
-    pub waker: Waker,
-    pub count: u64,
-    pub total_s: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Gil {
-    pub pid: Pid,
-    pub waiter: ThreadStack,
-    pub holder: Option<ThreadStack>,
-    /// The waits that began behind the holder, the time that was spent behind it, and the longest whole wait that was
-    /// spent behind it in part.
-    #[serde(flatten)]
-    pub spent: Spent,
-    /// What `count` counts: `waits`; or `pieces` of at most a switch interval if stacks were sampled, which are at least as many.
-    /// Times are exact for a thread as a whole, and its lines and holders share them by estimate then.
-    pub count_of: &'static str,
-    /// How many stacks the figures rest on.
-    pub stacks: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ThreadStack {
-    pub tid: Tid,
-    pub stack: StackOut,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CallCount {
     pub pid: Pid,
     pub function: String,
@@ -248,9 +208,6 @@ pub struct CallCount {
     /// Calls that were seen to return: those that the times are about.
     pub timed: u64,
 }
-
-/// Of each sleep's wakers, those who woke it most.
-const WAKERS: usize = 3;
 
 impl From<&Frame> for FrameOut {
     fn from(frame: &Frame) -> Self {
@@ -286,19 +243,13 @@ impl From<&GilShare> for GilTime {
     }
 }
 
-impl From<(&Waker, Times)> for WakerCount {
-    fn from((waker, times): (&Waker, Times)) -> Self {
-        Self { waker: waker.clone(), count: times.count, total_s: times.total.as_secs_f64() }
-    }
-}
-
-impl Report {
-    /// `limit` bounds the lists that grow with the program: `frames`, `offcpu`, `gil` and `calls`.
-    pub fn new(model: &Model, selection: &Selection, limit: Option<usize>) -> Self {
+impl<'m> Report<'m> {
+    /// `limit` bounds the lists that grow with the program.
+    pub fn new(model: &'m Model, selection: &Selection, limit: Option<usize>) -> Self {
         let meta = model.meta();
         let cost = model.cost();
         let limit = limit.unwrap_or(usize::MAX);
-        let source = &Source::new(model);
+        let source = &Rc::new(Source::new(model, selection.clone(), limit));
         Self {
             version: VERSION,
             recording: Recording {
@@ -323,15 +274,15 @@ impl Report {
             },
             shed: model.sheds().map(shed).collect(),
             processes: processes(model, selection),
-            frames: model.is_on(Family::Cpu).then(|| frames(model, selection, limit)),
+            frames: rows(source, Family::Cpu, frames),
             stacks: model.is_on(Family::Cpu).then(|| stacks(model)),
-            offcpu: model.is_on(Family::OffCpu).then(|| offcpu(source, selection, limit)),
-            gil: model.is_on(Family::Gil).then(|| gil(source, selection, limit)),
-            calls: model.is_on(Family::Eval).then(|| calls(model, selection, limit)),
-            arenas: model.is_on(Family::Arena).then(|| arena::arenas(source, selection, limit)),
-            segments: model.is_on(Family::Shm).then(|| shm::segments(source, selection, limit)),
+            offcpu: rows(source, Family::OffCpu, waits::offcpu),
+            gil: rows(source, Family::Gil, waits::gil),
+            calls: rows(source, Family::Eval, calls),
+            arenas: rows(source, Family::Arena, arena::arenas),
+            segments: rows(source, Family::Shm, shm::segments),
             meminfos: model.is_on(Family::Nrt).then(|| nrt::meminfos(source, selection, limit)),
-            transfers: model.is_on(Family::Ucx).then(|| ucx::transfers(source, selection, limit)),
+            transfers: rows(source, Family::Ucx, ucx::transfers),
             transfer_counts: model.is_on(Family::Ucx).then(|| ucx::counts(model, selection)),
             transfer_stages: model.is_on(Family::Ucx).then(|| ucx::stages(model, selection)),
             transfer_queues: model.is_on(Family::Ucx).then(|| ucx::queues(model, selection)),
@@ -340,6 +291,16 @@ impl Report {
             findings: findings::find(model, selection),
         }
     }
+}
+
+/// The list of a family; `None` when it was off.
+fn rows<'m, T, I: Iterator<Item = T> + 'm>(
+    source: &Rc<Source<'m>>,
+    family: Family,
+    make: impl Fn(&Rc<Source<'m>>) -> I + 'm,
+) -> Option<Rows<'m, T>> {
+    let source = Rc::clone(source);
+    source.model.is_on(family).then(|| Rows::new(move || make(&source)))
 }
 
 fn shed(shed: &held::Shed) -> Shed {
@@ -382,8 +343,9 @@ fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
         .collect()
 }
 
-fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount> {
-    let row = |row: &views::CpuRow| {
+fn frames<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = FrameCount> + use<'m> {
+    let model = source.model;
+    let row = move |row: views::CpuRow| {
         let (process, frame) = (model.process(row.process)?, model.frame(row.frame)?);
         Some(FrameCount {
             pid: process.process.pid,
@@ -396,7 +358,7 @@ fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount>
             total_error_s: row.total_error.as_secs_f64(),
         })
     };
-    views::cpu_frames(model, selection).iter().take(limit).filter_map(row).collect()
+    views::cpu_frames(model, &source.selection).into_iter().take(source.limit).filter_map(row)
 }
 
 fn stacks(model: &Model) -> Stacks {
@@ -411,46 +373,11 @@ fn stacks(model: &Model) -> Stacks {
     }
 }
 
-fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCpu> {
+fn calls<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = CallCount> + use<'m> {
     let model = source.model;
-    let mut sums: Vec<_> = model.offcpu().sums(selection).into_iter().collect();
-    sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
-    let row = |(key, sum): (offcpu::Key, offcpu::Sum<'_>)| {
-        Some(OffCpu {
-            pid: pid(model, key.place.process)?,
-            tid: key.place.tid,
-            stack: source.stack(key.place.stack),
-            reason: key.reason,
-            spent: sum.times.into(),
-            stacks: sum.sampled.stacks,
-            wakers: sum.wakers.most().into_iter().take(WAKERS).map(WakerCount::from).collect(),
-        })
-    };
-    sums.into_iter().take(limit).filter_map(row).collect()
-}
-
-fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
-    let model = source.model;
-    let mut sums: Vec<_> = model.gil().sums(selection).into_iter().collect();
-    sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
-    let of_thread = |tid, id| ThreadStack { tid, stack: source.stack(id) };
-    let row = |(key, sum): (gil::Key, gil::Sum)| {
-        Some(Gil {
-            pid: pid(model, key.waiter.process)?,
-            waiter: of_thread(key.waiter.tid, key.waiter.stack),
-            holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
-            spent: sum.times.into(),
-            count_of: if sum.sampled.is_exact() { "waits" } else { "pieces" },
-            stacks: sum.sampled.stacks,
-        })
-    };
-    sums.into_iter().take(limit).filter_map(row).collect()
-}
-
-fn calls(model: &Model, selection: &Selection, limit: usize) -> Vec<CallCount> {
-    let mut sums: Vec<_> = model.eval().sums(selection).into_iter().collect();
+    let mut sums: Vec<_> = model.eval().sums(&source.selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse((sum.times.total, sum.times.count)));
-    let row = |(key, sum): (eval::Key, eval::Sum)| {
+    let row = move |(key, sum): (eval::Key, eval::Sum)| {
         let frame = model.frame(key.function)?;
         Some(CallCount {
             pid: pid(model, key.process)?,
@@ -461,7 +388,7 @@ fn calls(model: &Model, selection: &Selection, limit: usize) -> Vec<CallCount> {
             timed: sum.timed,
         })
     };
-    sums.into_iter().take(limit).filter_map(row).collect()
+    sums.into_iter().take(source.limit).filter_map(row)
 }
 
 fn pid(model: &Model, process: ProcessRef) -> Option<Pid> {

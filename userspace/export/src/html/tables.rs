@@ -9,7 +9,7 @@ use super::table::{Cell, Table};
 use crate::escape::{self, MAX_NAME};
 use crate::names;
 
-pub(super) fn all(model: &Model, report: &Report) -> Vec<Table> {
+pub(super) fn all(model: &Model, report: &Report<'_>) -> Vec<Table> {
     let threads = Threads::of(model);
     let tables = [
         Some(processes(report)),
@@ -63,7 +63,7 @@ fn place(stack: &[FrameOut]) -> Cell {
 /// The segment or arena that memory belongs to, with a segment's name or an arena's kind: `segment tensor 27:9:0`.
 ///
 /// The name is cut first, so that a long one leaves room for the id.
-fn region(report: &Report, kind: &str, id: &str) -> Cell {
+fn region(report: &Report<'_>, kind: &str, id: &str) -> Cell {
     let segment = report.segments.iter().flatten().find(|it| kind == "segment" && it.id == id);
     let arena = report.arenas.iter().flatten().find(|it| kind == "arena" && it.id == id);
     let name = segment.and_then(|it| it.name.as_deref()).or(arena.map(|it| it.kind.as_str()));
@@ -76,7 +76,7 @@ fn leaf(stack: &[FrameOut]) -> Cell {
     Cell::text(&stack.last().map(name).unwrap_or_default())
 }
 
-fn processes(report: &Report) -> Table {
+fn processes(report: &Report<'_>) -> Table {
     Table::new("processes", "Processes", &report.processes, |row| {
         [
             ("pid", Cell::number(row.pid.0)),
@@ -91,7 +91,7 @@ fn processes(report: &Report) -> Table {
     })
 }
 
-fn frames(report: &Report) -> Option<Table> {
+fn frames(report: &Report<'_>) -> Option<Table> {
     let rows = report.frames.as_deref()?;
     let all: f64 = report.processes.iter().map(|process| process.cpu_s).sum();
     let share = |seconds: f64| Cell::share(if all > 0.0 { seconds / all } else { 0.0 });
@@ -113,7 +113,7 @@ fn frames(report: &Report) -> Option<Table> {
     }))
 }
 
-fn sleeps(model: &Model, report: &Report, threads: &Threads) -> Option<Table> {
+fn sleeps(model: &Model, report: &Report<'_>, threads: &Threads) -> Option<Table> {
     Some(Table::new("offcpu", "Sleeps", report.offcpu.as_deref()?, |row| {
         let waker = row.wakers.first().map(|it| names::waker(model, &it.waker)).unwrap_or_default();
         [
@@ -131,7 +131,7 @@ fn sleeps(model: &Model, report: &Report, threads: &Threads) -> Option<Table> {
     }))
 }
 
-fn gil(report: &Report, threads: &Threads) -> Option<Table> {
+fn gil(report: &Report<'_>, threads: &Threads) -> Option<Table> {
     Some(Table::new("gil", "Waits for the GIL", report.gil.as_deref()?, |row| {
         let holder = row.holder.as_ref();
         [
@@ -148,7 +148,7 @@ fn gil(report: &Report, threads: &Threads) -> Option<Table> {
     }))
 }
 
-fn calls(report: &Report) -> Option<Table> {
+fn calls(report: &Report<'_>) -> Option<Table> {
     Some(Table::new("calls", "Calls", report.calls.as_deref()?, |row| {
         let line = row.line.map(|line| format!(":{line}")).unwrap_or_default();
         [
@@ -161,7 +161,7 @@ fn calls(report: &Report) -> Option<Table> {
     }))
 }
 
-fn segments(report: &Report) -> Option<Table> {
+fn segments(report: &Report<'_>) -> Option<Table> {
     Some(Table::new("segments", "Segments", report.segments.as_deref()?, |row| {
         let holders: Vec<String> = row.holders.iter().map(|it| it.holder.pid.to_string()).collect();
         [
@@ -179,7 +179,7 @@ fn segments(report: &Report) -> Option<Table> {
     }))
 }
 
-fn arenas(report: &Report) -> Option<Table> {
+fn arenas(report: &Report<'_>) -> Option<Table> {
     Some(Table::new("arenas", "Arenas", report.arenas.as_deref()?, |row| {
         [
             ("bytes", Cell::bytes(row.bytes)),
@@ -195,7 +195,7 @@ fn arenas(report: &Report) -> Option<Table> {
     }))
 }
 
-fn meminfos(report: &Report) -> Option<Table> {
+fn meminfos(report: &Report<'_>) -> Option<Table> {
     let all = report.meminfos.as_ref()?;
     Some(
         Table::new("meminfos", "MemInfos", &all.sites, |row| {
@@ -211,7 +211,7 @@ fn meminfos(report: &Report) -> Option<Table> {
     )
 }
 
-fn stages(report: &Report) -> Option<Table> {
+fn stages(report: &Report<'_>) -> Option<Table> {
     Some(Table::new("stages", "Stages of transfers", report.transfer_stages.as_deref()?, |row| {
         [
             ("stage", Cell::text(row.stage)),
@@ -225,7 +225,7 @@ fn stages(report: &Report) -> Option<Table> {
     }))
 }
 
-fn transfers(report: &Report, threads: &Threads) -> Option<Table> {
+fn transfers(report: &Report<'_>, threads: &Threads) -> Option<Table> {
     Some(Table::new("transfers", "Transfers", report.transfers.as_deref()?, |row| {
         let length = |from: Option<f64>, to: Option<f64>| match (from, to) {
             (Some(from), Some(to)) => Cell::time((to - from).max(0.0)),
@@ -247,7 +247,7 @@ fn transfers(report: &Report, threads: &Threads) -> Option<Table> {
     }))
 }
 
-fn workers(report: &Report, threads: &Threads) -> Option<Table> {
+fn workers(report: &Report<'_>, threads: &Threads) -> Option<Table> {
     Some(Table::new("workers", "Workers", report.workers.as_deref()?, |row| {
         [
             ("thread", threads.cell(row.pid, row.tid)),
@@ -262,7 +262,7 @@ fn workers(report: &Report, threads: &Threads) -> Option<Table> {
     }))
 }
 
-fn redundancy(report: &Report) -> Option<Table> {
+fn redundancy(report: &Report<'_>) -> Option<Table> {
     let all = report.redundancy.as_ref()?;
     Some(
         Table::new("redundancy", "Redundant loads and stores", &all.pairs, |row| {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn places(threads: u32) -> Places<Place, Count> {
-        let mut places = Places::default();
+        let mut places: Places<Place, Count> = Places::default();
         for number in 0..5 * PLACES_MAX as u32 {
             let (tid, stack) = (Tid(1 + number % threads), StackId(number));
             places.of(Place { process: ProcessRef(number % 2), tid, stack }).0 += 1;

@@ -1,13 +1,14 @@
 //! The report's `arenas`.
 
 use std::cmp::Reverse;
+use std::rc::Rc;
 
 use serde::Serialize;
 
 use super::{RegionOut, StackOut, pid, source::Source};
 use crate::families::arena::{State, is_own};
 use crate::views::is_selected;
-use crate::{ArenaId, Model, Nanos, Pid, RegionId, Selection};
+use crate::{ArenaId, Model, Nanos, Pid, RegionId};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Arena {
@@ -38,12 +39,13 @@ pub struct Arena {
 }
 
 /// Those that were not given back first, then the largest, then in the order of first sight.
-pub(super) fn arenas(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Arena> {
-    let model = source.model;
-    let mut states: Vec<(ArenaId, &State)> =
-        model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)).collect();
+pub(super) fn arenas<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Arena> + use<'m> {
+    let source = Rc::clone(source);
+    let (model, limit) = (source.model, source.limit);
+    let mut states: Vec<(ArenaId, &'m State)> =
+        model.arenas().arenas().filter(|(_, state)| is_selected(state, &source.selection)).collect();
     states.sort_by_key(|(_, state)| Reverse((state.is_kept(), state.arena.bytes)));
-    states.into_iter().take(limit).filter_map(|(_, state)| arena(source, state)).collect()
+    states.into_iter().take(limit).filter_map(move |(_, state)| arena(&source, state))
 }
 
 /// `pid:address:generation`.

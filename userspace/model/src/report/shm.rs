@@ -1,13 +1,14 @@
 //! The report's `segments`.
 
 use std::cmp::Reverse;
+use std::rc::Rc;
 
 use serde::Serialize;
 
 use super::{StackOut, source::Source};
 use crate::families::shm::{self, PastHolder, State, Verdict};
 use crate::views;
-use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind, Selection};
+use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
@@ -88,11 +89,13 @@ impl From<&PastHolder> for Past {
 }
 
 /// The largest first.
-pub(super) fn segments(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Segment> {
-    let mut states = views::segments(source.model, selection);
+pub(super) fn segments<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Segment> + use<'m> {
+    let source = Rc::clone(source);
+    let (limit, end) = (source.limit, source.selection.end());
+    let mut states = views::segments(source.model, &source.selection);
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
-    let out = |(id, state): (SegmentId, &State)| segment(source, id, state, state.verdict_at(selection.end()));
-    states.into_iter().take(limit).map(out).collect()
+    let out = move |(id, state): (SegmentId, &'m State)| segment(&source, id, state, state.verdict_at(end));
+    states.into_iter().take(limit).map(out)
 }
 
 fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {

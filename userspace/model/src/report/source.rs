@@ -5,22 +5,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{FrameOut, StackOut};
-use crate::{Model, StackId};
+use crate::{Model, Selection, StackId};
 
-/// A model, and its stacks as JSON has them.
+/// Stacks that are kept as JSON has them. When there are more, they are made again.
+const STACKS: usize = 1 << 10;
+
+/// A model, the part of it that the report is about, and its stacks as JSON has them.
 pub(super) struct Source<'model> {
     pub(super) model: &'model Model,
+    pub(super) selection: Selection,
+    /// The maximum length of the lists that grow with the program.
+    pub(super) limit: usize,
     stacks: RefCell<HashMap<StackId, StackOut>>,
 }
 
 impl<'model> Source<'model> {
-    pub(super) fn new(model: &'model Model) -> Self {
-        Self { model, stacks: RefCell::default() }
+    pub(super) fn new(model: &'model Model, selection: Selection, limit: usize) -> Self {
+        Self { model, selection, limit, stacks: RefCell::default() }
     }
 
     pub(super) fn stack(&self, id: StackId) -> StackOut {
         let frames = || self.model.stack(id).iter().filter_map(|frame| self.model.frame(*frame)).map(FrameOut::from);
-        Arc::clone(self.stacks.borrow_mut().entry(id).or_insert_with(|| frames().collect()))
+        let mut stacks = self.stacks.borrow_mut();
+        if stacks.len() >= STACKS && !stacks.contains_key(&id) {
+            stacks.clear();
+        }
+        Arc::clone(stacks.entry(id).or_insert_with(|| frames().collect()))
     }
 
     /// Empty where there is none.

@@ -1,6 +1,7 @@
 //! The report's `transfers`, `transfer_counts` and `workers`.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde::Serialize;
 
@@ -127,10 +128,12 @@ pub struct Worker {
     pub gil_wait_s: Option<f64>,
 }
 
-pub(super) fn transfers(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Transfer> {
-    let rows = views::transfers(source.model, selection);
-    let out = |(id, state, bytes)| transfer(source, id, state, bytes);
-    rows.into_iter().take(limit).filter_map(out).collect()
+pub(super) fn transfers<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Transfer> + use<'m> {
+    let source = Rc::clone(source);
+    let limit = source.limit;
+    let rows = views::transfers(source.model, &source.selection);
+    let out = move |(id, state, bytes): (_, &'m State, _)| transfer(&source, id, state, bytes);
+    rows.into_iter().take(limit).filter_map(out)
 }
 
 fn transfer(source: &Source<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {

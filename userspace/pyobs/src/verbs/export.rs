@@ -3,15 +3,16 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use pyobs_export::Options;
-use pyobs_model::{Model, Nanos, Pid, Selection, Tid};
+use pyobs_export::{Format, Options};
+use pyobs_model::views::Weight;
+use pyobs_model::{Family, History, Meta, Model, Nanos, Pid, Selection, Tid};
 
 use super::{in_memory, load};
 use crate::cli::Export;
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
-    let model = load(&arguments.file)?;
+    let model = load(&arguments.file, |meta| history(arguments, meta))?;
     let options = options(arguments, &model)?;
     let format = arguments.format;
     if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
@@ -45,6 +46,19 @@ fn options(arguments: &Export, model: &Model) -> Result<Options, Failure> {
         native: arguments.native,
         ..Options::default()
     })
+}
+
+/// What shows events one by one, or of some time only, needs all of them. Else sums do.
+fn history(arguments: &Export, meta: &Meta) -> History {
+    let is_summed = match arguments.format {
+        Format::Folded | Format::Svg => arguments.weight != Weight::Redundant,
+        // It has every weight, and accesses count one by one.
+        Format::Pprof => !meta.probes.iter().any(|probe| probe == Family::Redundancy.name()),
+        Format::Json => true,
+        Format::Speedscope | Format::Firefox | Format::Perfetto | Format::Html => false,
+    };
+    let is_timed = arguments.from.is_some() || arguments.to.is_some();
+    if is_summed && !is_timed { History::Sums } else { History::All }
 }
 
 fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {

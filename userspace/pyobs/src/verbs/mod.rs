@@ -90,10 +90,14 @@ fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
-/// Reads a recording whole.
-fn load(file: &Path) -> Result<Model, Failure> {
+/// Reads a recording whole: all of it one by one, or what a report needs.
+fn load(file: &Path, history: impl Fn(&Meta) -> History) -> Result<Model, Failure> {
     let apply = |model: &mut Model, event| model.apply(&event);
-    Ok(read(file, |meta| Model::new(meta, History::All), apply)?.0)
+    let begin = |meta: Meta| {
+        let history = history(&meta);
+        Model::new(meta, history)
+    };
+    Ok(read(file, begin, apply)?.0)
 }
 
 /// Reads a recording whole into what takes its events one by one.

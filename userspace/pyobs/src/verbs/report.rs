@@ -1,6 +1,7 @@
 use std::io::{self, BufWriter, Write};
 
 use pyobs_export::{Error, Format, Options};
+use pyobs_model::History;
 
 use super::load;
 use crate::cli::Report;
@@ -9,7 +10,7 @@ use crate::exit::{Failure, output};
 const DEFAULT_ROWS: usize = 20;
 
 pub(super) fn run(arguments: &Report) -> Result<(), Failure> {
-    let model = load(&arguments.file)?;
+    let model = load(&arguments.file, |_| History::Sums)?;
     // Not in memory first: of a long recording it can be more than there is.
     let mut out = BufWriter::new(io::stdout().lock());
     let written = if arguments.json {

@@ -11,6 +11,8 @@ const PROCESSES: u64 = 16;
 const THREADS: u64 = 8;
 const STACKS: u64 = 1000;
 const DEPTH: u64 = 24;
+/// Stacks that threads wait in.
+const LINES: u64 = 20;
 /// What is made lives for as many steps.
 const LIFE: u64 = 50;
 /// One process in as many steps gives way to the next.
@@ -135,7 +137,7 @@ fn work(step: u64, events: &mut Vec<Event>) {
             at,
             process,
             tid,
-            stack: stack(step + part),
+            stack: StackId((step / THREADS % LINES) as u32),
             reason: WaitReason::ALL[(step % WaitReason::ALL.len() as u64) as usize],
             count: 1,
             total: Nanos(MILLI / 4),
@@ -144,8 +146,8 @@ fn work(step: u64, events: &mut Vec<Event>) {
             waker: Some(Waker { pid: pid(id), tid, name: format!("worker-{part}").into() }),
         }));
     }
-    let holder = GilHolder { tid: Tid(pid(id).0), stack: stack(step + 1) };
-    let (count, total, stack) = (1, Nanos(MILLI / 2), stack(step));
+    let holder = GilHolder { tid: Tid(pid(id).0), stack: StackId(0) };
+    let (count, total, stack) = (1, Nanos(MILLI / 2), StackId((step / THREADS % LINES) as u32));
     let (from, length, stacks, holder) = (Nanos(begun), total, 1, Some(holder));
     events.push(Event::GilWait(GilWait { from, at, process, tid, stack, holder, count, total, length, stacks }));
     events.push(Event::GilHeld { at, process, tid: Tid(pid(id).0), held: total });
