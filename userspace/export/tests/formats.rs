@@ -189,10 +189,11 @@ fn speedscope_has_a_profile_for_each_thread() {
 fn json_is_the_report() {
     let text = exported(&example(), Format::Json, &Options::default());
     insta::assert_snapshot!("json", text);
-    let report = report::Report::new(&example(), &Selection::default(), None);
+    let (example, nasty) = (example(), nasty());
+    let report = report::Report::new(&example, &Selection::default(), None);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
-    let text = exported(&nasty(), Format::Json, &Options { limit: Some(3), ..Options::default() });
-    let report = report::Report::new(&nasty(), &Selection::default(), Some(3));
+    let text = exported(&nasty, Format::Json, &Options { limit: Some(3), ..Options::default() });
+    let report = report::Report::new(&nasty, &Selection::default(), Some(3));
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
 }
 

@@ -25,7 +25,7 @@ use crate::{
 
 /// Events of each kind that a report keeps one by one. Those before are in its sums only; findings that look at single events look
 /// at the latest.
-pub const EVENTS_KEPT: usize = 1 << 17;
+pub const EVENTS_KEPT: usize = 1 << 16;
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Model {
             nrt: Nrt::default(),
             ucx: Ucx::new(history),
             redundancy: Redundancy::new(history),
-            regions: Regions::default(),
+            regions: Regions::new(history),
             loss: Losses::default(),
             costs: Costs::default(),
             shed: Vec::new(),

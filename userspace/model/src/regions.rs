@@ -7,10 +7,13 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::{ArenaId, MemInfoId, Nanos, Pid, ProcessRef, SegmentId, StackId};
+use crate::{ArenaId, History, MemInfoId, Nanos, Pid, ProcessRef, SegmentId, StackId};
 
-/// Regions that have ended and are kept.
+/// Regions that have ended and are kept, the latest. Look-ups of an earlier time find nothing of those before.
 const PAST_MAX: usize = 1 << 18;
+const REPORTED_MAX: usize = 1 << 17;
+/// Regions that are there. Look-ups find nothing of those that begin when there are as many.
+const LIVE_MAX: usize = 1 << 18;
 
 /// What a region is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,22 +105,31 @@ impl Intervals {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Regions {
+    history: History,
     spaces: HashMap<Space, Intervals>,
     /// Those that have ended, the first first.
     past: VecDeque<(Space, u64, u64)>,
     next: u64,
+    live: usize,
 }
 
 impl Regions {
+    pub fn new(history: History) -> Self {
+        Self { history, spaces: HashMap::new(), past: VecDeque::new(), next: 0, live: 0 }
+    }
+
     /// A region begins; what lay there has ended.
     pub fn begin(&mut self, space: Space, region: Region) {
         if region.bytes == 0 {
             return;
         }
         self.end(space, region.address..region.end(), region.born);
-        self.spaces.entry(space).or_default().live.insert(region.address, region);
+        if self.live < LIVE_MAX {
+            self.live += 1;
+            self.spaces.entry(space).or_default().live.insert(region.address, region);
+        }
     }
 
     /// All regions in a range end, or the parts of them that lie in it.
@@ -126,6 +138,7 @@ impl Regions {
         let mut ended = Vec::new();
         for region in intervals.overlapping(&range) {
             intervals.live.remove(&region.address);
+            self.live -= 1;
             let part = |from: u64, to: u64| Region {
                 address: from,
                 bytes: to - from,
@@ -136,6 +149,7 @@ impl Regions {
             for (from, to) in [(region.address, from), (to, region.end())] {
                 if from < to {
                     intervals.live.insert(from, part(from, to));
+                    self.live += 1;
                 }
             }
             ended.push(Region { died: Some(at), ..part(from, to) });
@@ -147,14 +161,15 @@ impl Regions {
     pub fn end_of(&mut self, space: Space, id: RegionId, at: Nanos) {
         let Some(intervals) = self.spaces.get_mut(&space) else { return };
         let ended = intervals.live.extract_if(.., |_, region| region.id == id);
-        let ended = ended.map(|(_, region)| Region { died: Some(at), ..region }).collect();
+        let ended: Vec<_> = ended.map(|(_, region)| Region { died: Some(at), ..region }).collect();
+        self.live -= ended.len();
         self.keep(space, ended);
     }
 
     /// What was taken for a region was none.
     pub fn take_back(&mut self, space: Space, id: RegionId) {
         if let Some(intervals) = self.spaces.get_mut(&space) {
-            intervals.live.retain(|_, region| region.id != id);
+            self.live -= intervals.live.extract_if(.., |_, region| region.id == id).count();
         }
     }
 
@@ -162,6 +177,7 @@ impl Regions {
     pub fn end_all(&mut self, space: Space, at: Nanos) {
         let Some(intervals) = self.spaces.get_mut(&space) else { return };
         let live = std::mem::take(&mut intervals.live);
+        self.live -= live.len();
         let ended = live.into_values().map(|region| Region { died: Some(at), ..region }).collect();
         self.keep(space, ended);
     }
@@ -182,7 +198,8 @@ impl Regions {
             intervals.past.insert((region.address, self.next), region);
             self.past.push_back((space, region.address, self.next));
             self.next += 1;
-            if self.past.len() > PAST_MAX {
+            let most = if self.history == History::Sums { REPORTED_MAX } else { PAST_MAX };
+            if self.past.len() > most {
                 self.forget_first();
             }
         }

@@ -24,7 +24,7 @@ pub use self::nrt::MemInfos;
 pub use self::redundancy::Redundancy;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
-pub use self::rows::Rows;
+pub use self::rows::{Made, Rows};
 pub use self::shm::Segment;
 use self::source::Source;
 pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};

@@ -328,7 +328,8 @@ fn the_report_names_the_arena_that_a_buffer_lies_in() {
     let too_early = Transfer { buffer: 0x1000, ..transfer(1) };
     let born = Event::Arena { at: Nanos(50), id: ArenaId(0), change: ArenaChange::Born(SENDS) };
     let all = [begun(0, 0x1000, 50), born, seen(1, in_it), seen(2, behind), seen(3, too_early)];
-    let report = Report::new(&filled(all), &Selection::default(), None);
+    let model = filled(all);
+    let report = Report::new(&model, &Selection::default(), None);
     let arena = report.arenas.unwrap()[0].id.clone();
     let regions: Vec<_> = report.transfers.unwrap().into_iter().map(|transfer| transfer.region).collect();
     let [Some(region), None, None] = &regions[..] else { panic!("{regions:?}") };

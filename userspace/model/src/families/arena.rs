@@ -231,7 +231,13 @@ impl Arenas {
     }
 }
 
+/// Addresses of arenas whose uses are counted. When there are more, all are forgotten, and their arenas count from 1 again.
+const ADDRESSES_MAX: usize = 1 << 18;
+
 fn next_generation(generations: &mut BTreeMap<(ProcessRef, u64), u32>, arena: &Arena) -> u32 {
+    if generations.len() >= ADDRESSES_MAX {
+        generations.clear();
+    }
     let generation = generations.entry((arena.process, arena.address)).or_default();
     *generation += 1;
     *generation

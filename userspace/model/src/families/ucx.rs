@@ -12,8 +12,9 @@ use crate::{
 /// Stacks and wakes that are told before their transfers.
 const EARLY_MAX: usize = 1 << 16;
 
-/// Transfers that are kept.
+/// Transfers that are kept. Of a report those that were seen last; the others are in the sums of their kinds.
 const TRANSFERS_MAX: usize = 1 << 20;
+const REPORTED_MAX: usize = 1 << 17;
 
 /// What became of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +161,8 @@ impl Ucx {
                     woken: early.woken,
                 });
                 state.transfer = **transfer;
-                if self.transfers.len() > self.history.bound(TRANSFERS_MAX) {
+                let most = if self.history == History::Sums { REPORTED_MAX } else { TRANSFERS_MAX };
+                if self.transfers.len() > self.history.bound(most) {
                     self.transfers.pop_first();
                     return 1;
                 }

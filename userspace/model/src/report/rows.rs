@@ -15,7 +15,8 @@ pub struct Rows<'m, T> {
     made: OnceCell<Vec<T>>,
 }
 
-type Made<'m, T> = Box<dyn Iterator<Item = T> + 'm>;
+/// Rows, one after the other.
+pub type Made<'m, T> = Box<dyn Iterator<Item = T> + 'm>;
 
 impl<'m, T> Rows<'m, T> {
     pub(super) fn new<I: Iterator<Item = T> + 'm>(make: impl Fn() -> I + 'm) -> Self {
@@ -28,6 +29,15 @@ impl<T> Deref for Rows<'_, T> {
 
     fn deref(&self) -> &[T] {
         self.made.get_or_init(|| (self.make)().collect())
+    }
+}
+
+impl<'m, T> IntoIterator for Rows<'m, T> {
+    type Item = T;
+    type IntoIter = Made<'m, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        (self.make)()
     }
 }
 

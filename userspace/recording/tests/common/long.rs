@@ -98,6 +98,8 @@ fn succeed(step: u64, events: &mut Vec<Event>) {
     let (at, first) = (Nanos(step * MILLI + 9), step / GENERATION);
     events.push(Event::ProcessEnd { id: ProcessRef(first as u32), at });
     begin(first + PROCESSES, Some(at), events);
+    let (id, pid) = (SegmentId((step - LIFE) as u32), pid(first));
+    events.push(Event::Segment { at, id, change: SegmentChange::Ended { pid } });
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 1 });
     events.push(Event::Cost { at, bpf: at, cpu: at, startup: Nanos(0), rss_bytes: 34 << 20 });
 }
@@ -181,6 +183,8 @@ fn memory(step: u64, events: &mut Vec<Event>) {
     segment(id, SegmentChange::Mapped { pid, address, bytes: 1 << 20, offset: 0 });
     if let Some(old) = step.checked_sub(LIFE).filter(|old| old % STAYS > 0) {
         let (id, pid) = (old as u32, self::pid(self::process(old)));
+        let address = 0x7f00_0000_0000 + (old % (1 << 16) << 20);
+        segment(id, SegmentChange::Unmapped { pid, address, bytes: 1 << 20 });
         segment(id, SegmentChange::Holds { pid, fds: 0, mappings: 0 });
         segment(id, SegmentChange::Unlinked { by: Some(pid) });
         segment(id, SegmentChange::Gone);
