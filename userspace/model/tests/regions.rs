@@ -155,7 +155,7 @@ fn thousands_of_changes_are_what_a_map_of_pages_says() {
         state ^= state << 17;
         state % below
     };
-    let mut regions = Regions::default();
+    let mut regions = Regions::new(History::All);
     let mut pages: HashMap<u64, (u32, u64)> = HashMap::new();
     let mut history = Vec::new();
     for step in 1..4000_u64 {

@@ -339,8 +339,10 @@ fn what_was_never_defined_is_ignored_and_sums_do_not_overflow() {
     let calls = Calls { at: max, process: PROCESS, function: FrameId(0), count: max.0, timed: max.0, total: max, max };
     model.apply(&Event::Calls(Calls { process: nobody, ..calls }));
     model.apply(&Event::Calls(Calls { function: FrameId(99), ..calls }));
-    let report = Report::new(&model, &Selection::default(), None);
-    assert_eq!((report.offcpu.unwrap().len(), report.gil.unwrap().len(), report.calls.unwrap().len()), (0, 0, 0));
+    {
+        let report = Report::new(&model, &Selection::default(), None);
+        assert_eq!((report.offcpu.unwrap().len(), report.gil.unwrap().len(), report.calls.unwrap().len()), (0, 0, 0));
+    }
     for _ in 0..3 {
         model.apply(&Event::Sleep(sleep(max.0, RECEIVE, max.0, max.0, max.0)));
         model.apply(&Event::Sleep(sleep(max.0, COMPUTE, max.0, max.0, max.0)));

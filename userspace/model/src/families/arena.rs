@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Ended, Forgotten};
+use super::places::Placed;
+use super::{Ended, Forgotten, Places};
 use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, ProcessRef, StackId};
 
 /// Copies of copies that are followed back to the first.
@@ -108,11 +109,21 @@ pub struct Birth {
     pub stack: Option<StackId>,
 }
 
+impl Placed for Birth {
+    fn of_thread(&self) -> Self {
+        Self { stack: None, ..self.clone() }
+    }
+
+    fn of_process(&self) -> Self {
+        self.of_thread()
+    }
+}
+
 #[derive(Debug)]
 pub struct Arenas {
     arenas: BTreeMap<ArenaId, State>,
     ended: Ended<ArenaId>,
-    forgotten: BTreeMap<Birth, Forgotten>,
+    forgotten: Places<Birth, Forgotten>,
     /// How many there have been at an address.
     generations: BTreeMap<(ProcessRef, u64), u32>,
 }
@@ -120,7 +131,7 @@ pub struct Arenas {
 impl Arenas {
     pub fn new(history: History) -> Self {
         let (arenas, ended) = (BTreeMap::new(), Ended::new(history));
-        Self { arenas, ended, forgotten: BTreeMap::new(), generations: BTreeMap::new() }
+        Self { arenas, ended, forgotten: Places::default(), generations: BTreeMap::new() }
     }
 
     /// How many had to be forgotten for it.
@@ -185,7 +196,7 @@ impl Arenas {
         let Some(state) = self.ended.make_room(&mut self.arenas) else { return 0 };
         let birth =
             Birth { process: state.arena.process, kind: Arc::clone(&state.arena.kind), stack: self.birth(&state) };
-        self.forgotten.entry(birth).or_default().add(state.held(), state.is_kept());
+        self.forgotten.of(birth).add(state.held(), state.is_kept());
         1
     }
 

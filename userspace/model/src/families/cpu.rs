@@ -36,7 +36,7 @@ impl Stacks {
 }
 
 impl Summed for Sum {
-    fn time(&self) -> u64 {
+    fn weight(&self) -> u64 {
         self.time.0
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::Summed;
 use crate::{History, Nanos};
 
 /// Things with a life of their own that are kept of a family: a program may make a hundred thousand in a second.
@@ -26,6 +27,19 @@ impl Forgotten {
             self.kept += 1;
             self.kept_bytes = self.kept_bytes.saturating_add(bytes);
         }
+    }
+}
+
+impl Summed for Forgotten {
+    fn weight(&self) -> u64 {
+        self.count
+    }
+
+    fn take(&mut self, other: Self) {
+        self.count += other.count;
+        self.kept += other.kept;
+        self.kept_bytes = self.kept_bytes.saturating_add(other.kept_bytes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 

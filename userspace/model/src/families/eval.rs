@@ -36,7 +36,7 @@ pub struct Eval {
 }
 
 /// Functions whose calls are added up beyond the latest events. Calls of others that come later are in no sum.
-const FUNCTIONS_MAX: usize = 1 << 18;
+const FUNCTIONS_MAX: usize = 1 << 17;
 
 impl Sum {
     fn add(&mut self, calls: &Calls) {

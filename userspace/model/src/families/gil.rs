@@ -83,7 +83,7 @@ pub struct Folded {
 }
 
 impl Summed for Folded {
-    fn time(&self) -> u64 {
+    fn weight(&self) -> u64 {
         self.sum.times.total.0
     }
 

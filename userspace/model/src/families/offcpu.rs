@@ -94,7 +94,7 @@ impl Folded {
 }
 
 impl Summed for Folded {
-    fn time(&self) -> u64 {
+    fn weight(&self) -> u64 {
         self.times.total.0
     }
 

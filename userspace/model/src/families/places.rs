@@ -6,34 +6,33 @@ use super::gil;
 use super::offcpu;
 use crate::{Nanos, Place, ProcessRef, StackId, Tid};
 
-/// Places of a family whose sums are kept beyond its latest events. When there are more, the half with the least time goes into
-/// the sums of its threads, which have no stack; where these are too many, into the sums of their processes. So sums of threads,
-/// or at least of processes, stay exact.
-pub(super) const PLACES_MAX: usize = 1 << 16;
+/// Places of a family whose sums are kept. When there are more, the lighter half goes into the sums of its threads, which have no
+/// stack; where these are too many, into the sums of their processes. So sums of threads, or at least of processes, stay exact.
+const PLACES_MAX: usize = 1 << 15;
 
 /// A stack that no recording defines, so that it has no frames.
 const NO_STACK: StackId = StackId(u32::MAX);
 const NO_THREAD: Tid = Tid(0);
 
 /// What is summed by.
-pub(super) trait Placed: Copy + Ord {
+pub(super) trait Placed: Clone + Ord {
     /// What stands for all places of its thread.
-    fn of_thread(self) -> Self;
+    fn of_thread(&self) -> Self;
 
     /// What stands for all threads of its process.
-    fn of_process(self) -> Self;
+    fn of_process(&self) -> Self;
 }
 
 /// What is summed up.
 pub(super) trait Summed: Default {
-    /// By its time it is kept or goes.
-    fn time(&self) -> u64;
+    /// The heaviest are kept.
+    fn weight(&self) -> u64;
 
     fn take(&mut self, other: Self);
 }
 
 impl Summed for Nanos {
-    fn time(&self) -> u64 {
+    fn weight(&self) -> u64 {
         self.0
     }
 
@@ -50,36 +49,36 @@ impl Place {
 }
 
 impl Placed for Place {
-    fn of_thread(self) -> Self {
+    fn of_thread(&self) -> Self {
         Self::of_all(self.process, self.tid)
     }
 
-    fn of_process(self) -> Self {
+    fn of_process(&self) -> Self {
         Self::of_all(self.process, NO_THREAD)
     }
 }
 
 impl Placed for offcpu::Key {
-    fn of_thread(self) -> Self {
-        Self { place: self.place.of_thread(), ..self }
+    fn of_thread(&self) -> Self {
+        Self { place: self.place.of_thread(), ..*self }
     }
 
-    fn of_process(self) -> Self {
-        Self { place: self.place.of_process(), ..self }
+    fn of_process(&self) -> Self {
+        Self { place: self.place.of_process(), ..*self }
     }
 }
 
 impl Placed for gil::Key {
-    fn of_thread(self) -> Self {
+    fn of_thread(&self) -> Self {
         Self { waiter: self.waiter.of_thread(), holder: None }
     }
 
-    fn of_process(self) -> Self {
+    fn of_process(&self) -> Self {
         Self { waiter: self.waiter.of_process(), holder: None }
     }
 }
 
-/// Sums by place, at most [`PLACES_MAX`] of them and one for each process.
+/// Sums by place, at most [`PLACES_MAX`] of them, or one for each process.
 #[derive(Debug)]
 pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
@@ -115,12 +114,13 @@ impl<K: Placed, S: Summed> Places<K, S> {
         self.gone
     }
 
-    fn make_room(&mut self, other: impl Fn(K) -> K) {
-        let mut keys: Vec<(u64, K)> = self.sums.iter().map(|(key, sum)| (sum.time(), *key)).collect();
+    fn make_room(&mut self, other: impl Fn(&K) -> K) {
+        let mut keys: Vec<(u64, K)> = self.sums.iter().map(|(key, sum)| (sum.weight(), key.clone())).collect();
         keys.sort_unstable();
-        for (_, key) in keys.iter().take(keys.len() / 2).filter(|(_, key)| other(*key) != *key) {
-            if let Some(sum) = self.sums.remove(key) {
-                self.sums.entry(other(*key)).or_default().take(sum);
+        for (_, key) in keys.iter().take(keys.len() / 2) {
+            let other = other(key);
+            if let Some(sum) = (other != *key).then(|| self.sums.remove(key)).flatten() {
+                self.sums.entry(other).or_default().take(sum);
                 self.gone += 1;
             }
         }
@@ -135,7 +135,7 @@ mod tests {
     struct Count(u64);
 
     impl Summed for Count {
-        fn time(&self) -> u64 {
+        fn weight(&self) -> u64 {
             self.0
         }
 

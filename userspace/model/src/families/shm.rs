@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ended, Forgotten};
+use super::places::Placed;
+use super::{Ended, Forgotten, Places};
 use crate::{History, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
 
 /// Bytes of a semaphore, which is a file in the folder of shared memory (glibc's `sem_t`).
@@ -246,17 +247,30 @@ impl State {
     }
 }
 
+/// What it is, and where it was made.
+type Made = (SegmentKind, Option<StackId>);
+
+impl Placed for Made {
+    fn of_thread(&self) -> Self {
+        (self.0, None)
+    }
+
+    fn of_process(&self) -> Self {
+        self.of_thread()
+    }
+}
+
 #[derive(Debug)]
 pub struct Shm {
     segments: BTreeMap<SegmentId, State>,
     ended: Ended<SegmentId>,
     /// Without semaphores.
-    forgotten: BTreeMap<(SegmentKind, Option<StackId>), Forgotten>,
+    forgotten: Places<Made, Forgotten>,
 }
 
 impl Shm {
     pub fn new(history: History) -> Self {
-        Self { segments: BTreeMap::new(), ended: Ended::new(history), forgotten: BTreeMap::new() }
+        Self { segments: BTreeMap::new(), ended: Ended::new(history), forgotten: Places::default() }
     }
 
     /// How many had to be forgotten for it.
@@ -279,7 +293,7 @@ impl Shm {
     fn make_room(&mut self) -> u64 {
         let Some(state) = self.ended.make_room(&mut self.segments) else { return 0 };
         if !state.is_semaphore() {
-            let sum = self.forgotten.entry((state.segment.kind, state.stack)).or_default();
+            let sum = self.forgotten.of((state.segment.kind, state.stack));
             sum.add(state.segment.bytes, state.verdict() == Verdict::Residue);
         }
         1
