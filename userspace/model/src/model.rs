@@ -3,6 +3,7 @@
 mod cost;
 mod interpreters;
 mod memory;
+mod summed;
 
 use crate::Family;
 use std::collections::{BTreeMap, HashMap};

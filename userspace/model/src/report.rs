@@ -48,6 +48,10 @@ pub struct Report<'m> {
     pub refused: Vec<Refused>,
     /// Every record, sample or lookup that was lost, by reason.
     pub loss: BTreeMap<&'static str, u64>,
+    /// Events that are in sums only, by kind: more came after them than a report keeps one by one.
+    pub summed: BTreeMap<&'static str, u64>,
+    /// Events that are in no list and in no sum, by kind.
+    pub left_out: BTreeMap<&'static str, u64>,
     pub cost: Cost,
     pub shed: Vec<Shed>,
     pub processes: Vec<Process>,
@@ -265,6 +269,8 @@ impl<'m> Report<'m> {
             },
             refused: meta.refused.clone(),
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),
+            summed: model.summed(),
+            left_out: model.left_out(),
             cost: Cost {
                 bpf_s: cost.bpf.as_secs_f64(),
                 cpu_s: cost.cpu.as_secs_f64(),

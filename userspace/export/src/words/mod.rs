@@ -7,6 +7,7 @@ mod shm;
 mod ucx;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -207,6 +208,23 @@ impl Summary<'_> {
         }
         for (reason, count) in losses {
             self.reason(count, reason.name(), reason.sentence());
+        }
+        self.summed();
+    }
+
+    /// What a long recording has in sums only.
+    fn summed(&mut self) {
+        let listed = |counts: BTreeMap<&str, u64>| {
+            let counts = counts.into_iter().map(|(kind, count)| format!("{} {}", grouped(count), kind.replace('_', " ")));
+            counts.collect::<Vec<_>>().join(", ")
+        };
+        let (summed, left_out) = (listed(self.model.summed()), listed(self.model.left_out()));
+        if !summed.is_empty() {
+            self.line("");
+            self.wrapped_at(0, "In sums only, because more came after them than are kept: ", &summed);
+        }
+        if !left_out.is_empty() {
+            self.wrapped_at(0, "In no sum: ", &left_out);
         }
     }
 
