@@ -14,7 +14,7 @@ const EARLY_MAX: usize = 1 << 16;
 
 /// Transfers that are kept. Of a report those that were seen last; the others are in the sums of their kinds.
 const TRANSFERS_MAX: usize = 1 << 20;
-const REPORTED_MAX: usize = 1 << 17;
+const REPORTED_MAX: usize = 1 << 16;
 
 /// What became of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
