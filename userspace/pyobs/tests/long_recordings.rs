@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Milliseconds of the recording: more than are kept of anything. With all events of it in memory, pyobs took 320 MiB.
+/// Milliseconds of the recording: more than are kept of anything. With all events of it in memory, pyobs took 420 MiB.
 const STEPS: u64 = 85_000;
 /// Long enough to be written in part only, short enough not to take minutes.
 const LIMIT: &str = "1000";

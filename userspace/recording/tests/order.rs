@@ -12,8 +12,13 @@ const TID: Tid = Tid(4000);
 const COUNT: u64 = 20_000;
 
 fn definitions() -> Vec<Event> {
-    let process =
-        Process { pid: Pid(4000), ppid: Pid(1), command: "python".into(), python: Some("3.12.1".into()), started: None };
+    let process = Process {
+        pid: Pid(4000),
+        ppid: Pid(1),
+        command: "python".into(),
+        python: Some("3.12.1".into()),
+        started: None,
+    };
     vec![Event::Stack { id: StackId(0), frames: [].into() }, Event::Process { id: PROCESS, process }]
 }
 

@@ -215,7 +215,8 @@ impl Summary<'_> {
     /// What a long recording has in sums only.
     fn summed(&mut self) {
         let listed = |counts: BTreeMap<&str, u64>| {
-            let counts = counts.into_iter().map(|(kind, count)| format!("{} {}", grouped(count), kind.replace('_', " ")));
+            let counts =
+                counts.into_iter().map(|(kind, count)| format!("{} {}", grouped(count), kind.replace('_', " ")));
             counts.collect::<Vec<_>>().join(", ")
         };
         let (summed, left_out) = (listed(self.model.summed()), listed(self.model.left_out()));

@@ -173,7 +173,10 @@ impl Gil {
     }
 
     /// What of the threads that `selection` has is in sums only. Times select of those that are kept one by one.
-    pub fn folded<'a, 's>(&'a self, selection: &'s Selection) -> impl Iterator<Item = (&'a Key, &'a Folded)> + use<'a, 's> {
+    pub fn folded<'a, 's>(
+        &'a self,
+        selection: &'s Selection,
+    ) -> impl Iterator<Item = (&'a Key, &'a Folded)> + use<'a, 's> {
         let is_meant = |key: &Key| !selection.is_timed() && selection.has_thread(key.waiter.process, key.waiter.tid);
         self.folded.iter().filter(move |(key, _)| is_meant(key))
     }

@@ -71,7 +71,8 @@ fn definitions() -> Vec<Event> {
         events.push(Event::Frame { id: FrameId(id as u32), frame });
     }
     for id in 0..STACKS {
-        let frames: Arc<[FrameId]> = (0..DEPTH).map(|depth| FrameId(((id * 7 + depth * depth) % STACKS) as u32)).collect();
+        let frames: Arc<[FrameId]> =
+            (0..DEPTH).map(|depth| FrameId(((id * 7 + depth * depth) % STACKS) as u32)).collect();
         events.push(Event::Stack { id: StackId(id as u32), frames });
     }
     (0..PROCESSES).for_each(|id| begin(id, None, &mut events));
@@ -164,7 +165,7 @@ fn memory(step: u64, events: &mut Vec<Event>) {
     let (at, id, process) = (Nanos(step * MILLI + 5), step as u32, process(step));
     let pid = pid(process);
     let mut segment = |id: u32, change| events.push(Event::Segment { at, id: SegmentId(id), change });
-    let address = 0x7f00_0000_0000 + (step % (1 << 16) << 20);
+    let address = 0x7f00_0000_0000 + ((step % (1 << 16)) << 20);
     segment(
         id,
         SegmentChange::Begun(Segment {
@@ -183,7 +184,7 @@ fn memory(step: u64, events: &mut Vec<Event>) {
     segment(id, SegmentChange::Mapped { pid, address, bytes: 1 << 20, offset: 0 });
     if let Some(old) = step.checked_sub(LIFE).filter(|old| old % STAYS > 0) {
         let (id, pid) = (old as u32, self::pid(self::process(old)));
-        let address = 0x7f00_0000_0000 + (old % (1 << 16) << 20);
+        let address = 0x7f00_0000_0000 + ((old % (1 << 16)) << 20);
         segment(id, SegmentChange::Unmapped { pid, address, bytes: 1 << 20 });
         segment(id, SegmentChange::Holds { pid, fds: 0, mappings: 0 });
         segment(id, SegmentChange::Unlinked { by: Some(pid) });
@@ -192,7 +193,7 @@ fn memory(step: u64, events: &mut Vec<Event>) {
     let arena = Arena {
         process: ProcessRef(process as u32),
         kind: "pymalloc".into(),
-        address: 0x5500_0000_0000 + (step % (1 << 20) << 20),
+        address: 0x5500_0000_0000 + ((step % (1 << 20)) << 20),
         bytes: 1 << 20,
         born: true,
         parent: None,
