@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::clip::{Spell, clip};
+use super::places::Placed;
 use super::{Lengths, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
@@ -12,6 +13,16 @@ pub struct Key {
     /// Where the thread asked for the GIL.
     pub waiter: Place,
     pub holder: Option<GilHolder>,
+}
+
+impl Placed for Key {
+    fn of_thread(&self) -> Self {
+        Self { waiter: self.waiter.of_thread(), holder: None }
+    }
+
+    fn of_process(&self) -> Self {
+        Self { waiter: self.waiter.of_process(), holder: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::clip::{Spell, clip};
+use super::places::Placed;
 use super::{Lengths, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
@@ -12,6 +13,16 @@ pub struct Key {
     /// Where the thread went to sleep.
     pub place: Place,
     pub reason: WaitReason,
+}
+
+impl Placed for Key {
+    fn of_thread(&self) -> Self {
+        Self { place: self.place.of_thread(), ..*self }
+    }
+
+    fn of_process(&self) -> Self {
+        Self { place: self.place.of_process(), ..*self }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

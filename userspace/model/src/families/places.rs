@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::gil;
-use super::offcpu;
 use crate::{Nanos, Place, ProcessRef, StackId, Tid};
 
 /// Places of a family whose sums are kept. When there are more, the lighter half goes into the sums of its threads, which have no
@@ -55,26 +53,6 @@ impl Placed for Place {
 
     fn of_process(&self) -> Self {
         Self::of_all(self.process, NO_THREAD)
-    }
-}
-
-impl Placed for offcpu::Key {
-    fn of_thread(&self) -> Self {
-        Self { place: self.place.of_thread(), ..*self }
-    }
-
-    fn of_process(&self) -> Self {
-        Self { place: self.place.of_process(), ..*self }
-    }
-}
-
-impl Placed for gil::Key {
-    fn of_thread(&self) -> Self {
-        Self { waiter: self.waiter.of_thread(), holder: None }
-    }
-
-    fn of_process(&self) -> Self {
-        Self { waiter: self.waiter.of_process(), holder: None }
     }
 }
 

@@ -1,0 +1,81 @@
+//! A report from sums and the latest events says what one from all events says.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use pyobs_model::report::Report;
+use pyobs_model::*;
+
+const MS: u64 = 1_000_000;
+const THREADS: u64 = 5;
+const STACKS: u64 = 40;
+/// Three times as many events of each kind as are kept one by one.
+const COUNT: u64 = 3 << 16;
+
+fn model(history: History) -> Model {
+    let meta = Meta { rate_hz: 99, cpus: 2, probes: Family::names(), ..Meta::default() };
+    let mut model = Model::new(meta, history);
+    let process =
+        Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: Some("3.12.1".into()), started: None };
+    model.apply(&Event::Process { id: ProcessRef(0), process });
+    for id in 0..STACKS as u32 {
+        let frame = Frame {
+            kind: FrameKind::Python,
+            function: format!("f{id}").into(),
+            module: None,
+            file: Some("/app/main.py".into()),
+            line: Some(id + 1),
+            first_line: Some(id + 1),
+        };
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+        model.apply(&Event::Stack { id: StackId(id), frames: [FrameId(0), FrameId(id)].into() });
+    }
+    (0..COUNT).for_each(|number| step(number, &mut model));
+    model
+}
+
+fn step(number: u64, model: &mut Model) {
+    let (process, from, at) = (ProcessRef(0), Nanos(number * MS), Nanos(number * MS + MS / 2));
+    let (tid, stack) = (Tid((number % THREADS) as u32), StackId((number * 7 % STACKS) as u32));
+    let (weight, outcome) = (Nanos(MS), Outcome::Complete);
+    model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, outcome }));
+    let (reason, count, total, length, stacks) = (WaitReason::Io, 1, Nanos(number % 900), Nanos(number % 900), 1);
+    let waker = Some(Waker { pid: Pid(7), tid: Tid((number % 2) as u32), name: "w".into() });
+    model.apply(&Event::Sleep(Sleep { from, at, process, tid, stack, reason, count, total, length, stacks, waker }));
+    // Waits of several pieces, so that some are folded in part.
+    let (holder, count) = (Some(GilHolder { tid: Tid(9), stack }), u64::from(number / THREADS % 4 == 0));
+    model.apply(&Event::GilWait(GilWait { from, at, process, tid, stack, holder, count, total, length, stacks }));
+    model.apply(&Event::GilHeld { at, process, tid, held: total });
+    let function = FrameId((number % STACKS) as u32);
+    model.apply(&Event::Calls(Calls { at, process, function, count: 2, timed: 1, total, max: total }));
+    let touched = Some(Touched::Array("float64 8x40".into()));
+    model.apply(&Event::Access(Access { at, process, tid, stack, weight: 1, touched, stores: true, element_of: None }));
+}
+
+#[test]
+fn sums_are_of_all_events() {
+    let (all, sums) = (model(History::All), model(History::Sums));
+    let report = |model| Report::new(model, &Selection::default(), None);
+    let (expected, found) = (report(&all), report(&sums));
+    assert_eq!(found.offcpu, expected.offcpu);
+    assert_eq!(found.gil, expected.gil);
+    assert_eq!(found.calls, expected.calls);
+    assert_eq!(found.stacks, expected.stacks);
+    assert_eq!(found.redundancy, expected.redundancy);
+    for (found, expected) in found.processes.iter().zip(&expected.processes) {
+        assert_eq!((found.samples, found.cpu_s, &found.gil), (expected.samples, expected.cpu_s, &expected.gil));
+        assert_eq!(found.threads, expected.threads);
+    }
+    let counts = |report: &Report<'_>| {
+        let mut frames: Vec<_> =
+            report.frames.iter().flatten().map(|row| (row.frame.line, row.own, row.total)).collect();
+        frames.sort_unstable();
+        frames
+    };
+    assert_eq!(counts(&found), counts(&expected));
+    assert!(expected.summed.is_empty());
+    assert_eq!(found.summed["samples"], COUNT - EVENTS_KEPT as u64);
+    assert!(!found.summed.contains_key("places") && found.left_out.is_empty());
+    let parts = Selection { tid: Some(Tid(1)), ..Selection::default() };
+    let of_thread = |model| Report::new(model, &parts, None).offcpu.unwrap().to_vec();
+    assert_eq!(of_thread(&sums), of_thread(&all));
+}
