@@ -1,7 +1,5 @@
 //! A report from sums and the latest events says what one from all events says.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use pyobs_model::report::Report;
 use pyobs_model::*;
 
@@ -42,7 +40,7 @@ fn step(number: u64, model: &mut Model) {
     let waker = Some(Waker { pid: Pid(7), tid: Tid((number % 2) as u32), name: "w".into() });
     model.apply(&Event::Sleep(Sleep { from, at, process, tid, stack, reason, count, total, length, stacks, waker }));
     // Waits of several pieces, so that some are folded in part.
-    let (holder, count) = (Some(GilHolder { tid: Tid(9), stack }), u64::from(number / THREADS % 4 == 0));
+    let (holder, count) = (Some(GilHolder { tid: Tid(9), stack }), u64::from((number / THREADS).is_multiple_of(4)));
     model.apply(&Event::GilWait(GilWait { from, at, process, tid, stack, holder, count, total, length, stacks }));
     model.apply(&Event::GilHeld { at, process, tid, held: total });
     let function = FrameId((number % STACKS) as u32);

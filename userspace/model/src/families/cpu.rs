@@ -108,16 +108,13 @@ impl Sum {
     }
 }
 
-/// Places with CPU time that are kept: they take less memory than those of waits, and frames are sums of them.
-const PLACES_MAX: usize = 1 << 17;
-
 /// The samples kept, and their sums.
 #[derive(Debug)]
 pub struct Cpu {
     samples: Past<Sample>,
     sums: HashMap<Place, Sum>,
     /// Those of samples that a report does not keep.
-    folded: Places<Place, Sum, PLACES_MAX>,
+    folded: Places<Place, Sum>,
     total: Sum,
     stacks: Stacks,
 }

@@ -6,7 +6,7 @@ use crate::{Nanos, Place, ProcessRef, StackId, Tid};
 
 /// Places of a family whose sums are kept. When there are more, the lighter half goes into the sums of its threads, which have no
 /// stack; where these are too many, into the sums of their processes. So sums of threads, or at least of processes, stay exact.
-pub(super) const PLACES_MAX: usize = 1 << 15;
+const PLACES_MAX: usize = 1 << 15;
 
 /// A stack that no recording defines, so that it has no frames.
 const NO_STACK: StackId = StackId(u32::MAX);
@@ -56,26 +56,26 @@ impl Placed for Place {
     }
 }
 
-/// Sums by place, at most `MOST` of them, or one for each process.
+/// Sums by place, at most [`PLACES_MAX`] of them, or one for each process.
 #[derive(Debug)]
-pub(super) struct Places<K, S, const MOST: usize = PLACES_MAX> {
+pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
     /// What has gone into others.
     gone: u64,
 }
 
-impl<K, S, const MOST: usize> Default for Places<K, S, MOST> {
+impl<K, S> Default for Places<K, S> {
     fn default() -> Self {
         Self { sums: BTreeMap::new(), gone: 0 }
     }
 }
 
-impl<K: Placed, S: Summed, const MOST: usize> Places<K, S, MOST> {
+impl<K: Placed, S: Summed> Places<K, S> {
     /// The sum of a place.
     pub(super) fn of(&mut self, key: K) -> &mut S {
-        if self.sums.len() >= MOST && !self.sums.contains_key(&key) {
+        if self.sums.len() >= PLACES_MAX && !self.sums.contains_key(&key) {
             self.make_room(K::of_thread);
-            if self.sums.len() > MOST / 4 * 3 {
+            if self.sums.len() > PLACES_MAX / 4 * 3 {
                 self.make_room(K::of_process);
             }
         }
