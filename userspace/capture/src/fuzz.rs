@@ -56,7 +56,7 @@ fn version(number: u8) -> Version {
 }
 
 fn layout(number: u8) -> Option<&'static Layout> {
-    layout_for(&version(number))
+    layout_for(&version(number), false)
 }
 
 /// Memory in which every address contains one of the input's bytes, so that every pointer is valid.
