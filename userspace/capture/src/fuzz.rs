@@ -28,9 +28,9 @@ use crate::libc_layout::inspect_libc;
 use crate::memory::Memory;
 use crate::native::names::{Names, Source, demangle, perf_map};
 use crate::native::table;
+use crate::pipeline::decode::Record;
 use crate::prefetch::{fill_loaded, prefetch};
 use crate::process_maps::{Mappings, lines};
-use crate::record::Record;
 use crate::registry;
 
 /// A target's name, and what it does with an input.

@@ -3,6 +3,8 @@
 //! Python frames are named at once, because the code object may be gone a moment later. Another thread looks
 //! up native functions, and a stack with an unknown one waits for it.
 
+mod merge;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +14,9 @@ use foldhash::{HashMap, HashSet};
 use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId};
 
+use self::merge::{Halves, Merged, greenlet_part, merge};
+use super::decode::Stack;
+use super::processes::Watched;
 use crate::cache::Cache;
 use crate::cpython::attached::Attached;
 use crate::cpython::names::{self, CodeObject, LongTables};
@@ -20,13 +25,10 @@ use crate::intern::Interner;
 use crate::kernel::cost::Bucket;
 use crate::kernel::symbols::Symbols;
 use crate::memory::ProcessMemory;
-use crate::merge::{Halves, Merged, greenlet_part, merge};
 use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::namer::{Key, Namer};
 use crate::process_maps::Mapping;
-use crate::processes::Watched;
-use crate::record::Stack;
 
 /// Stand in for a function without a name, and for a code object that could not be read.
 const NATIVE: &str = "<native>";

@@ -8,7 +8,7 @@ use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Reason};
 
 use super::{Processes, Watched};
 use crate::kernel::object::Object;
-use crate::record::Lifecycle;
+use crate::pipeline::decode::Lifecycle;
 
 impl Processes {
     /// Returns the process that ended because of it.

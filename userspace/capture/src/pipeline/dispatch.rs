@@ -2,25 +2,22 @@
 
 use pyobs_model::{Family, Meta, Nanos, ProcessRef};
 
-use super::error::StartError;
-use super::options::Targets;
-use super::requested::Requested;
+use super::decode::{Lifecycle, Plain, Stack};
 use crate::budget::Arbiter;
 use crate::family::{Collector, Context, NamedStack, Start};
-use crate::kernel::object::Object;
-use crate::kernel::sideband::Sideband;
-use crate::record::{Lifecycle, Plain, Stack};
 use crate::registry;
+use crate::session::error::StartError;
+use crate::session::requested::Requested;
 
 /// Identifies a stack that a family waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
+pub struct Token {
     family: Family,
     number: u64,
 }
 
 #[derive(Default)]
-pub(super) struct Collectors {
+pub struct Collectors {
     all: Vec<Box<dyn Collector>>,
     /// The collector that gets each family's records.
     of: [Option<usize>; Family::ALL.len()],
@@ -28,16 +25,14 @@ pub(super) struct Collectors {
 
 impl Collectors {
     /// Starts each requested family.
-    pub fn start(requested: &mut Requested, context: Context<'_>, meta: &mut Meta) -> Result<Self, StartError> {
-        let Context { start, object, processes, interner, events, notes, .. } = context;
+    pub fn start(requested: &mut Requested, context: &mut Context, meta: &mut Meta) -> Result<Self, StartError> {
         let mut own = Self::default();
         for spec in &registry::SPECS {
             let served: Vec<Family> = std::iter::once(&spec.family).chain(spec.serves).copied().collect();
             if !served.iter().any(|family| requested.has(*family)) {
                 continue;
             }
-            let options = &requested.options;
-            let made = (spec.start)(&mut Start { options, object, processes, interner, meta, start, events, notes });
+            let made = (spec.start)(&mut Start::new(&requested.options, context, meta));
             match made {
                 Ok(collector) => {
                     own.of[spec.family as usize] = Some(own.all.len());
@@ -60,9 +55,9 @@ impl Collectors {
     }
 
     /// Passes on a record without a stack. `None` if its contents do not match its kind.
-    pub fn record(&mut self, family: Family, record: &Plain, mut context: Context<'_>) -> Option<()> {
+    pub fn record(&mut self, family: Family, record: &Plain, context: &mut Context) -> Option<()> {
         // Ignore records of families that could not start.
-        self.find(family).map_or(Some(()), |collector| collector.record(record, &mut context))
+        self.find(family).map_or(Some(()), |collector| collector.record(record, context))
     }
 
     /// Passes on a record with a stack. Returns the token for the stack, if a family wants it.
@@ -71,31 +66,31 @@ impl Collectors {
         family: Family,
         stack: &Stack,
         process: ProcessRef,
-        mut context: Context<'_>,
+        context: &mut Context,
     ) -> Option<Token> {
         if family == Family::Cpu {
             self.all.iter_mut().for_each(|collector| collector.sampled(&stack.sample, process));
         }
-        let number = self.find(family)?.wants(stack, process, &mut context)?;
+        let number = self.find(family)?.wants(stack, process, context)?;
         Some(Token { family, number })
     }
 
     /// Passes on a stack whose frames are all named.
-    pub fn named(&mut self, token: Token, stack: NamedStack, mut context: Context<'_>) {
+    pub fn named(&mut self, token: Token, stack: NamedStack, context: &mut Context) {
         if let Some(collector) = self.find(token.family) {
-            collector.named(token.number, stack, &mut context);
+            collector.named(token.number, stack, context);
         }
     }
 
     /// Announces that a process ends or becomes another program; it is still known.
-    pub fn ended(&mut self, change: &Lifecycle, context: Context<'_>) {
+    pub fn ended(&mut self, change: &Lifecycle, context: &mut Context) {
         let (Lifecycle::Exec(header) | Lifecycle::Exit(header)) = change else { return };
         let at = context.at(header.time);
         self.each(context, |collector, context| collector.ended(header.pid, at, context));
     }
 
     /// Announces that a process has forked; the child is already known.
-    pub fn forked(&mut self, change: &Lifecycle, context: Context<'_>) {
+    pub fn forked(&mut self, change: &Lifecycle, context: &mut Context) {
         let Lifecycle::Fork { parent, child } = change else { return };
         let Some(id) = context.processes.get(*child).map(|(watched, _)| watched.id) else { return };
         let at = context.at(parent.time);
@@ -103,24 +98,24 @@ impl Collectors {
     }
 
     /// Announces that some processes' memory maps were read again.
-    pub fn mapped(&mut self, context: Context<'_>) {
+    pub fn mapped(&mut self, context: &mut Context) {
         self.each(context, |collector, context| collector.mapped(context));
     }
 
     /// Runs one turn of the loop.
-    pub fn advance(&mut self, context: Context<'_>) {
+    pub fn advance(&mut self, context: &mut Context) {
         self.each(context, |collector, context| collector.advance(context));
     }
 
     /// Makes each collector keep to the arbiter's limits. Returns whether all do.
-    pub fn keep(&mut self, arbiter: &Arbiter, context: Context<'_>) -> bool {
+    pub fn keep(&mut self, arbiter: &Arbiter, context: &mut Context) -> bool {
         let mut do_all = true;
         self.each(context, |collector, context| do_all &= collector.keep(arbiter, context));
         do_all
     }
 
-    fn each(&mut self, mut context: Context<'_>, mut act: impl FnMut(&mut dyn Collector, &mut Context<'_>)) {
-        self.all.iter_mut().for_each(|collector| act(collector.as_mut(), &mut context));
+    fn each(&mut self, context: &mut Context, mut act: impl FnMut(&mut dyn Collector, &mut Context)) {
+        self.all.iter_mut().for_each(|collector| act(collector.as_mut(), context));
     }
 
     pub fn all(&self) -> impl Iterator<Item = &dyn Collector> {
@@ -130,24 +125,4 @@ impl Collectors {
     pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Collector>> {
         self.all.iter_mut()
     }
-}
-
-/// Starts watching system calls if a family needs them, and lets them report executable mappings. Returns the
-/// sideband that reports these otherwise.
-pub(super) fn choose_system_calls(
-    requested: &mut Requested,
-    object: &mut Object,
-    cpus: &[u32],
-) -> Result<Option<Sideband>, StartError> {
-    let families = registry::of_system_calls();
-    if families.iter().any(|family| requested.has(*family)) {
-        match object.attach_system_calls(registry::points(&requested.options.probes)) {
-            Ok(()) => {
-                object.report_mappings(requested.options.targets == Targets::All)?;
-                return Ok(None);
-            }
-            Err(error) => requested.refuse(&families, &error.into()),
-        }
-    }
-    Ok(Some(Sideband::open(cpus)?))
 }

@@ -13,8 +13,8 @@ use crate::cpython::attached::Attached;
 use crate::frame_cache::FrameCache;
 use crate::native::Native;
 use crate::native::store::Placed;
+use crate::pipeline::decode;
 use crate::process_maps::{Mapping, Mappings};
-use crate::record;
 
 pub struct Watched {
     pub id: ProcessRef,
@@ -62,7 +62,7 @@ impl Watched {
     /// Emits a thread's name if it is new.
     pub fn see_thread(&mut self, tid: u32, comm: [u8; COMM_LEN], events: &mut Vec<Event>) {
         if self.threads.insert(tid, comm) != Some(comm) {
-            let name = Arc::from(record::name(&comm));
+            let name = Arc::from(decode::name(&comm));
             events.push(Event::Thread { process: self.id, tid: Tid(tid), name });
         }
     }

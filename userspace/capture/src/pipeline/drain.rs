@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::record::{self, Header};
-use pyobs_model::{Event, Family, Nanos, Reason};
+use pyobs_model::{Event, Family, Reason};
 
-use super::Session;
-use crate::copies::Copied;
+use super::Pipeline;
+use super::decode::{Lifecycle, Plain, Record, Stack};
 use crate::cpython::copied::CopiedCode;
-use crate::family::NamedStack;
 use crate::kernel::object::RING_BYTES;
 use crate::machine;
-use crate::record::{Lifecycle, Plain, Record, Stack};
 use crate::registry;
-use crate::stacks::Taken;
 
 /// Records parsed together, so that kernel functions new in them are looked up in one go.
 const CHUNK: usize = 512;
@@ -24,9 +21,9 @@ const TURN: Duration = Duration::from_millis(100);
 /// A full ring buffer contains at most this many. The kernel frees a record's bytes when it is taken.
 const RING_RECORDS_MAX: usize = RING_BYTES as usize / size_of::<Header>();
 
-impl Session {
+impl Pipeline {
     /// Handles the records of one turn. Returns whether the ring buffer contains more.
-    pub(super) fn drain_records(&mut self) -> bool {
+    pub(super) fn drain(&mut self) -> bool {
         let begun = Instant::now();
         loop {
             if self.drain_chunk() < CHUNK {
@@ -55,7 +52,7 @@ impl Session {
         let mut records = Vec::with_capacity(CHUNK);
         let mut malformed = 0;
         while records.len() + malformed < CHUNK
-            && let Some(bytes) = self.object.records.next()
+            && let Some(bytes) = self.context.object.records.next()
         {
             match Record::parse(&bytes, registry::kind) {
                 Some(record) => records.push(record),
@@ -81,7 +78,7 @@ impl Session {
                     copies.page(page);
                 }
             }
-            Record::Mapped(mapped) => self.processes.mapped(mapped.into()),
+            Record::Mapped(mapped) => self.context.processes.mapped(mapped.into()),
             Record::Lifecycle(notice) => self.lifecycle(notice),
         }
     }
@@ -90,8 +87,8 @@ impl Session {
     /// process's memory instead.
     fn learn_code(&mut self, code: &CopiedCode) {
         let header = &code.header;
-        let at = Nanos(header.time).saturating_sub(self.start);
-        let Some((watched, _)) = self.processes.get(header.pid) else { return };
+        let at = self.context.at(header.time);
+        let Some((watched, _)) = self.context.processes.get(header.pid) else { return };
         let Some(python) = watched.python.as_deref() else { return };
         if let Ok(object) = code.name(&python.layout, python.code_type) {
             watched.names.insert_code(code.frame(), Arc::new(object), at);
@@ -99,23 +96,23 @@ impl Session {
     }
 
     fn lifecycle(&mut self, notice: &Lifecycle) {
-        self.collectors.ended(notice, context!(self));
-        self.processes.notice(notice, &mut self.object, &mut self.scratch);
-        self.collectors.forked(notice, context!(self));
+        self.collectors.ended(notice, &mut self.context);
+        self.context.processes.notice(notice, &mut self.context.object, &mut self.context.events);
+        self.collectors.forked(notice, &mut self.context);
     }
 
     /// Ends the processes whose exit record was lost.
     pub(super) fn end_gone(&mut self) {
         let time = machine::monotonic().0;
-        for pid in self.processes.gone() {
-            let _ = self.object.processes.remove(&pid);
+        for pid in self.context.processes.gone() {
+            let _ = self.context.object.processes.remove(&pid);
             self.lifecycle(&Lifecycle::Exit(Header { time, pid, ..Header::default() }));
         }
     }
 
     /// Handles a family's record without a stack.
     fn take_plain(&mut self, family: Family, plain: &Plain) {
-        if self.collectors.record(family, plain, context!(self)).is_none() {
+        if self.collectors.record(family, plain, &mut self.context).is_none() {
             self.lose(Reason::RecordMalformed, 1);
         }
     }
@@ -123,10 +120,10 @@ impl Session {
     /// Handles a family's record with a stack.
     fn take(&mut self, family: Family, stack: &Stack) {
         let header = &stack.sample.header;
-        let at = Nanos(header.time).saturating_sub(self.start);
+        let at = self.context.at(header.time);
         // User space has not seen this process yet, or forgot it while its last samples were in the ring
         // buffer.
-        if self.processes.is_expected(header.pid) {
+        if self.context.processes.is_expected(header.pid) {
             return;
         }
         if family == Family::Cpu
@@ -134,31 +131,18 @@ impl Session {
         {
             copies.sample(stack);
         }
-        let Some((watched, _)) = self.processes.get(header.pid) else {
-            return self.scratch.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
+        let Some((watched, _)) = self.context.processes.get(header.pid) else {
+            return self.context.events.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
         };
         // The record of a GIL holder carries the waiter's thread name.
         if header.kind != record::GIL_HOLDER {
-            watched.see_thread(header.tid, header.comm, &mut self.scratch);
+            watched.see_thread(header.tid, header.comm, &mut self.context.events);
         }
         watched.count_unattached();
         let process = watched.id;
-        let Some(token) = self.collectors.wants(family, stack, process, context!(self)) else { return };
-        if let Some((watched, native)) = self.processes.get(header.pid) {
-            self.stacks.take(stack, at, watched, native, &mut self.interner, &mut self.scratch, token);
-        }
-    }
-
-    /// With [`super::Walk::Copied`]: the samples since the last call as the kernel side walked them, with
-    /// copies of their stacks. The newest are held back until all their pages have arrived.
-    pub fn copies(&mut self) -> Vec<Copied> {
-        self.copies.as_mut().map_or_else(Vec::new, |copies| copies.take(machine::monotonic().0))
-    }
-
-    /// Passes on the stacks whose frames are all named.
-    pub(super) fn named(&mut self) {
-        for Taken { purpose, stack, outcome } in self.stacks.named(&mut self.interner, &mut self.scratch) {
-            self.collectors.named(purpose, NamedStack { id: stack, outcome }, context!(self));
+        let Some(token) = self.collectors.wants(family, stack, process, &mut self.context) else { return };
+        if let Some((watched, native)) = self.context.processes.get(header.pid) {
+            self.stacks.take(stack, at, watched, native, &mut self.context.interner, &mut self.context.events, token);
         }
     }
 }
