@@ -1,4 +1,4 @@
-//! Where more or fewer arenas and segments are born, and stay.
+//! Where more or fewer arenas and segments are born, and how many stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct ArenaChange {
     /// Where they were born.
     pub place: Option<Place>,
     pub born: Delta,
-    /// Of these, those that were not given back.
+    /// Those of `born` that were not freed.
     pub kept: Delta,
     pub kept_bytes_before: u64,
     pub kept_bytes_after: u64,
@@ -29,7 +29,7 @@ pub struct SegmentChange {
     /// Where they were made.
     pub place: Option<Place>,
     pub made: Delta,
-    /// Of these, those that nobody holds and nobody removed.
+    /// Those of `made` that no process holds and nobody unlinked.
     pub residue: Delta,
     pub bytes_before: u64,
     pub bytes_after: u64,
@@ -50,7 +50,7 @@ impl Counts {
     }
 }
 
-/// And what they are.
+/// The segments made at one place: their kind, and their counts.
 type Made = (Option<SegmentKind>, Counts);
 
 pub(super) fn arenas(before: &Model, after: &Model) -> Compared<ArenaChange> {

@@ -1,4 +1,4 @@
-//! Where more or fewer pairs of accesses change nothing.
+//! Where more or fewer pairs of accesses are redundant.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct PairChange {
     pub kind: PairKind,
     pub first: Option<Place>,
     pub second: Option<Place>,
-    /// Of all pairs of the recording, those of these functions that changed nothing.
+    /// Redundant pairs of these functions, as a share of all pairs in the recording.
     pub equal: Delta,
     pub redundant_bytes_before: u64,
     pub redundant_bytes_after: u64,
@@ -42,7 +42,7 @@ pub(super) fn pairs(before: &Model, after: &Model) -> Compared<PairChange> {
     changed(rows.into_iter().map(row).collect(), |row| vec![row.equal])
 }
 
-/// And how many pairs were compared.
+/// Redundant pairs by place, and how many pairs were compared.
 fn side(model: &Model) -> (BTreeMap<Key, Equal>, u64) {
     let mut sums: BTreeMap<Key, Equal> = BTreeMap::new();
     let mut all = 0_u64;

@@ -1,4 +1,4 @@
-//! Which stages of transfers take longer and shorter.
+//! Which stages of transfers take longer or shorter.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Compared, changed, join};
 use crate::views::Stage;
 use crate::{Model, Nanos, Operation};
 
-/// Seconds; `None` where one side has too few to say anything.
+/// Percentiles in seconds; `None` if either side has too few transfers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageChange {
     pub operation: Operation,

@@ -1,4 +1,4 @@
-//! Which waits got longer and shorter: their time by the second of the recording.
+//! Which waits got longer or shorter, as time per second of recording.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct SleepChange {
     pub reason: WaitReason,
     /// The innermost Python function.
     pub place: Option<Place>,
-    /// Seconds asleep, all threads together, by the second.
+    /// Seconds asleep per second, summed over threads.
     pub per_s: Delta,
     pub count_before: u64,
     pub count_after: u64,
@@ -23,7 +23,7 @@ pub struct SleepChange {
 pub struct GilChange {
     pub waiter: Option<Place>,
     pub holder: Option<Place>,
-    /// Seconds of waiting, all threads together, by the second.
+    /// Seconds of waiting per second, summed over threads.
     pub per_s: Delta,
     pub count_before: u64,
     pub count_after: u64,

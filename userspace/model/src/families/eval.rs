@@ -1,11 +1,11 @@
-//! Calls of functions.
+//! Calls of Python functions.
 
 use std::collections::BTreeMap;
 
 use super::{Past, Timed, Times};
 use crate::{Calls, FrameId, History, Nanos, ProcessRef, Selection};
 
-/// What calls are summed by.
+/// The key of call sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub process: ProcessRef,
@@ -14,9 +14,9 @@ pub struct Key {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// All calls, and the time of those that were timed.
+    /// The count of all calls, and the time of the timed ones.
     pub times: Times,
-    /// Calls that were seen to return.
+    /// Calls whose return was seen.
     pub timed: u64,
 }
 
@@ -40,12 +40,12 @@ impl Eval {
         self.calls.push(calls);
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets calls older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.calls.expire(now).is_some() {}
     }
 
-    /// Of all threads, whichever `selection` has: calls are not told by thread.
+    /// Sums over all threads, whichever `selection` names, because calls are not recorded by thread.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
         let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
         for calls in self
