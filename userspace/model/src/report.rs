@@ -1,4 +1,4 @@
-//! What a recording says, in the shape of `pyobs report --json` (docs/report-json.md).
+//! The contents of a recording, in the shape of `pyobs report --json` (docs/report-json.md).
 
 mod arena;
 mod nrt;
@@ -32,24 +32,24 @@ use crate::model as held;
 use crate::views::{self, GilShare, Role};
 use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
 
-/// The version of the JSON shape.
+/// Version of the JSON schema.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub version: u32,
     pub recording: Recording,
-    /// Families that were asked for and could not be had.
+    /// Families that were requested but are unavailable.
     pub refused: Vec<Refused>,
-    /// Every record, sample or lookup that was lost, by reason.
+    /// Lost records, samples and lookups, by reason.
     pub loss: BTreeMap<&'static str, u64>,
     pub cost: Cost,
     pub shed: Vec<Shed>,
     pub processes: Vec<Process>,
-    /// `None` when the family `cpu` was off.
+    /// `None` if the family `cpu` was off.
     pub frames: Option<Vec<FrameCount>>,
     pub stacks: Option<Stacks>,
-    /// `None` when the family was off, as below.
+    /// `None` if the family was off; the same holds for the fields below.
     pub offcpu: Option<Vec<OffCpu>>,
     pub gil: Option<Vec<Gil>>,
     pub calls: Option<Vec<CallCount>>,
@@ -74,9 +74,9 @@ pub struct Recording {
     pub pyobs: String,
     pub rate_hz: u32,
     pub probes: Vec<String>,
-    /// What drove the CPU samples: `cycles` or `cpu-clock`.
+    /// The clock of the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
-    /// What repaired the account of segments: `iterators` or `proc`. `None` when the family `shm` was off.
+    /// What corrected the knowledge about segments: `iterators` or `proc`. `None` if the family `shm` was off.
     pub segment_repair: Option<String>,
 }
 
@@ -84,17 +84,17 @@ pub struct Recording {
 pub struct Cost {
     pub bpf_s: f64,
     pub cpu_s: f64,
-    /// The part of `cpu_s` that is done once for each file or process.
+    /// The part of `cpu_s` spent once per file or process.
     pub startup_s: f64,
     pub rss_bytes: u64,
     pub shed: Vec<String>,
 }
 
-/// A measure that kept pyobs inside the budget.
+/// A measure that kept pyobs inside the budget, and when it applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shed {
     pub from_s: f64,
-    /// `None` where it held until the end.
+    /// `None` if it applied until the end.
     pub to_s: Option<f64>,
     pub family: String,
     pub measure: String,
@@ -109,16 +109,16 @@ pub struct Process {
     pub started_s: Option<f64>,
     pub ended_s: Option<f64>,
     pub samples: u64,
-    /// The CPU time that the samples stand for.
+    /// The CPU time that the samples represent.
     pub cpu_s: f64,
     pub threads: Vec<Thread>,
-    /// `None` when the family `shm` was off, or nobody has looked.
+    /// `None` if the family `shm` was off, or memory was never examined.
     pub memory: Option<Memory>,
-    /// `None` when nobody was seen to hold or want it.
+    /// `None` if no thread was seen to hold the GIL or wait for it.
     pub gil: Option<GilTime>,
 }
 
-/// What became of the time in which the process was watched.
+/// The GIL over the time in which the process was watched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GilTime {
     pub observed_s: f64,
@@ -139,7 +139,7 @@ pub struct GilThread {
 pub struct Thread {
     pub tid: Tid,
     pub name: Option<String>,
-    /// One of those that it has among `workers`.
+    /// One of its roles in `workers`.
     pub role: Option<&'static str>,
     pub samples: u64,
     pub cpu_s: f64,
@@ -153,14 +153,14 @@ pub struct FrameCount {
     #[serde(rename = "self")]
     pub own: u64,
     pub total: u64,
-    /// The CPU time that these stand for, and the standard error of each.
+    /// The CPU time that these represent, and the standard error of each.
     pub self_s: f64,
     pub total_s: f64,
     pub self_error_s: f64,
     pub total_error_s: f64,
 }
 
-/// A frame as JSON has it.
+/// A frame as it appears in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FrameOut {
     pub kind: FrameKind,
@@ -170,7 +170,7 @@ pub struct FrameOut {
     pub line: Option<u32>,
 }
 
-/// Root first; shared by all rows that have it.
+/// Root first. Rows with the same stack share it.
 pub type StackOut = Arc<[FrameOut]>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -179,9 +179,9 @@ pub struct Stacks {
     pub complete: u64,
     pub truncated: u64,
     pub failed: BTreeMap<&'static str, u64>,
-    /// Of the complete ones, those with all their native frames.
+    /// Complete samples with all their native frames.
     pub whole: u64,
-    /// And the others, by what cut them short.
+    /// The other complete samples, by the reason that cut them short.
     pub cut: BTreeMap<&'static str, u64>,
 }
 
@@ -201,9 +201,9 @@ pub struct OffCpu {
     pub reason: WaitReason,
     #[serde(flatten)]
     pub spent: Spent,
-    /// How many stacks the figures rest on: they are exact if it is `count`.
+    /// The number of stacks behind the figures. They are exact if it equals `count`.
     pub stacks: u64,
-    /// Who ended the longest sleeps together first.
+    /// Sorted by the total length of the sleeps they ended, longest first.
     pub wakers: Vec<WakerCount>,
 }
 
@@ -220,14 +220,15 @@ pub struct Gil {
     pub pid: Pid,
     pub waiter: ThreadStack,
     pub holder: Option<ThreadStack>,
-    /// The waits that began behind the holder, the time that was spent behind it, and the longest whole wait that was
-    /// spent behind it in part.
+    /// The number of waits that began behind the holder, the time spent behind it, and the longest whole wait that was
+    /// at least partly behind it.
     #[serde(flatten)]
     pub spent: Spent,
-    /// What `count` counts: `waits`; or `pieces` of at most a switch interval if stacks were sampled, which are at least as many.
-    /// Times are exact for a thread as a whole, and its lines and holders share them by estimate then.
+    /// The unit of `count`: `waits`, or `pieces` if stacks were sampled. Pieces last at most a switch interval, so
+    /// there are at least as many. The times of a whole thread are exact, but their split over lines and holders is
+    /// then an estimate.
     pub count_of: &'static str,
-    /// How many stacks the figures rest on.
+    /// The number of stacks behind the figures.
     pub stacks: u64,
 }
 
@@ -245,11 +246,11 @@ pub struct CallCount {
     pub line: Option<u32>,
     #[serde(flatten)]
     pub spent: Spent,
-    /// Calls that were seen to return: those that the times are about.
+    /// Calls whose return was seen. The times cover only these.
     pub timed: u64,
 }
 
-/// Of each sleep's wakers, those who woke it most.
+/// How many wakers each sleep lists.
 const WAKERS: usize = 3;
 
 impl From<&Frame> for FrameOut {

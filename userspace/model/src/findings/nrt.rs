@@ -1,4 +1,4 @@
-//! Memory of Numba's runtime that outlived its process's program.
+//! MemInfos of Numba's runtime that were still alive when their process ended.
 
 use std::collections::BTreeMap;
 

@@ -17,27 +17,27 @@ pub struct Arena {
     pub kind: String,
     pub address: String,
     pub bytes: u64,
-    /// The parts that it is divided into, and when it was looked at last those that anything was in and what lay in these.
+    /// The number of its slabs and, from its last examination, the slabs in use and the bytes in them.
     pub slabs: u32,
     pub slabs_used: Option<u32>,
     pub used_bytes: Option<u64>,
     pub looked_s: Option<f64>,
-    /// `None` when it was there before it was seen.
+    /// `None` if it existed before it was first seen.
     pub born_s: Option<f64>,
     pub died_s: Option<f64>,
     pub cause: Option<&'static str>,
     pub objects_born: u64,
     pub objects_dead: u64,
     pub escaped: u64,
-    /// What the memory of a library's arena lies in.
+    /// The region that contains a library's arena.
     pub region: Option<RegionOut>,
-    /// Where it was born, root first.
+    /// The birth stack, root first.
     pub stack: StackOut,
-    /// Where objects escaped from it, root first.
+    /// The stack at which its objects escaped, root first.
     pub escape_stack: StackOut,
 }
 
-/// Those that were not given back first, then the largest, then in the order of first sight.
+/// Arenas that were not freed come first, then the largest, then in the order of first sight.
 pub(super) fn arenas(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Arena> {
     let model = source.model;
     let mut states: Vec<(ArenaId, &State)> =

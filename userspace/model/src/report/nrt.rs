@@ -12,7 +12,7 @@ use crate::{Pid, Selection};
 pub struct MemInfos {
     pub born: u64,
     pub died: u64,
-    /// Those that live, or did so when their process ended.
+    /// Live MemInfos, or those alive when their process ended.
     pub live: u64,
     pub sites: Vec<Site>,
 }
@@ -21,16 +21,16 @@ pub struct MemInfos {
 pub struct Site {
     pub pid: Pid,
     pub live: u64,
-    /// Of those that live.
+    /// Bytes of the live ones.
     pub bytes: u64,
     pub born: u64,
-    /// To those that live, as far as anybody looked.
+    /// References to the live ones that were examined.
     pub references: Option<u64>,
     /// Root first.
     pub stack: StackOut,
 }
 
-/// What holds the most memory first.
+/// Sorted by the memory they hold, most first.
 pub(super) fn meminfos(source: &Source<'_>, selection: &Selection, limit: usize) -> MemInfos {
     let model = source.model;
     let sums = model.nrt().sums().filter(|(site, _)| selection.has_process(site.process));

@@ -11,11 +11,11 @@ use crate::{Model, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Redundancy {
-    /// Where addresses come from.
+    /// The source of the addresses.
     pub sampler: &'static str,
     pub rate_hz: u32,
     pub samples: u64,
-    /// Of the samples, those whose address could not be told, or is of no interest.
+    /// Samples whose address could not be decoded, or is of no interest.
     pub undecoded: u64,
     pub armed: u64,
     pub traps: u64,
@@ -34,39 +34,39 @@ pub struct Line {
     pub pid: Pid,
     pub frame: FrameOut,
     pub native_s: f64,
-    /// Of the CPU time of its process.
+    /// Share of the CPU time of its process.
     pub native_share: f64,
     pub samples: u64,
-    /// Whether so many addresses are known that they could prove anything.
+    /// Whether enough addresses are known to prove anything.
     pub enough_data: bool,
-    /// `null` where they could not.
+    /// `null` if not.
     pub metadata_share: Option<f64>,
     pub metadata: u64,
     pub array: u64,
     #[serde(rename = "static")]
     pub fixed: u64,
     pub unknown: u64,
-    /// Of these, those in instructions that take a single element out of an array.
+    /// Samples inside an instruction that takes a single element out of an array.
     pub elements: u64,
-    /// The array that most of them are of: the type of its elements, and its shape.
+    /// The element type and shape of the array that most of them are from.
     pub elements_of: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Call {
     pub pid: Pid,
-    /// The line that calls.
+    /// The calling line.
     pub frame: FrameOut,
     pub callee: String,
-    /// Calls whose arguments were compared with those of the last one that was seen.
+    /// Calls whose arguments were compared with the last call seen.
     pub samples: u64,
-    /// Whether these are so many that they could prove anything.
+    /// Whether there are enough of them to prove anything.
     pub enough_data: bool,
     pub same_arguments: u64,
-    /// Results that were compared with the last one that was seen; `null` where none was.
+    /// Results that were compared with the last one seen; `null` if there were none.
     pub results: Option<u64>,
     pub same_results: Option<u64>,
-    /// The arguments that were ever another, from 1 on; 0 is what is called.
+    /// The arguments that ever differed, counted from 1; 0 is the callee.
     pub varying: Vec<u32>,
 }
 
@@ -75,20 +75,20 @@ pub struct Pair {
     pub pid: Pid,
     pub kind: PairKind,
     pub memory: &'static str,
-    /// The type of the object, or the array's elements and shape.
+    /// The type of the object, or the element type and shape of the array.
     pub of: Option<String>,
     pub equal: u64,
     pub compared: u64,
-    /// Whether these are so many that they could prove anything.
+    /// Whether there are enough of them to prove anything.
     pub enough_data: bool,
     pub redundant_bytes: u64,
     pub total_bytes: u64,
-    /// Of stores whose loads were watched as well: how many there were, and how many nobody read.
+    /// Stores whose loads were watched as well, and those of them that nobody read.
     pub looked: u64,
     pub unread: u64,
     pub first: Side,
     pub second: Side,
-    /// `null` where it lay in none, or its address is not known.
+    /// `null` if it was in none, or its address is unknown.
     pub region: Option<RegionOut>,
 }
 
@@ -99,10 +99,10 @@ pub struct Side {
     pub stack: StackOut,
 }
 
-/// A place in the tree of pairs: first down the stack of the first access, then down that of the second.
+/// A node in the tree of pairs, which descends the stack of the first access and then that of the second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
-    /// An index into the tree, which comes before this one; `null` for an outermost frame.
+    /// Index of the parent, which precedes this node; `null` for an outermost frame.
     pub parent: Option<usize>,
     pub access: Access,
     pub frame: FrameOut,
@@ -204,6 +204,6 @@ fn tree(model: &Model, view: &RedundancyView) -> Vec<Node> {
         let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = node.sum;
         Some(Node { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
     };
-    // Its frames are known: none is left out.
+    // All frames are known, so no node is dropped.
     pair_tree(model, &view.pairs).into_iter().filter_map(node).collect()
 }

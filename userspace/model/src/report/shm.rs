@@ -14,7 +14,7 @@ pub struct Segment {
     /// `dev:ino:generation`.
     pub id: String,
     pub name: Option<String>,
-    /// As stat(2) has it.
+    /// The device number in stat(2)'s encoding.
     pub dev: u64,
     pub ino: u64,
     pub bytes: u64,
@@ -23,19 +23,19 @@ pub struct Segment {
     pub created_s: Option<f64>,
     pub unlinked_s: Option<f64>,
     pub unlinked_by: Option<Pid>,
-    /// When its memory was given back.
+    /// When its memory was freed.
     pub evicted_s: Option<f64>,
-    /// When it ended, however that is known.
+    /// When it ended, however that became known.
     pub ended_s: Option<f64>,
-    /// Bytes that have memory, each counted once, when somebody looked last; `None` for files on a disk.
+    /// Bytes backed by memory when it was last examined, each counted once; `None` for files on a disk.
     pub resident_bytes: Option<u64>,
-    /// Who holds it.
+    /// Present holders.
     pub holders: Vec<Now>,
-    /// Who held it, with the most that each had at a time.
+    /// Past holders, each with the most that it held at one time.
     pub past_holders: Vec<Past>,
     pub passed: Vec<Pass>,
     pub verdict: &'static str,
-    /// Where it was made, root first.
+    /// The stack that made it, root first.
     pub stack: StackOut,
 }
 
@@ -50,10 +50,10 @@ pub struct Holder {
 pub struct Now {
     #[serde(flatten)]
     pub holder: Holder,
-    /// What lies in its mappings, and that divided by the number of processes that have each page.
+    /// Resident bytes in its mappings, and the same with each page divided by the number of processes that map it.
     pub resident_bytes: Option<u64>,
     pub share_bytes: Option<u64>,
-    /// Where these lie.
+    /// Where the mappings are.
     pub ranges: Vec<Mapped>,
 }
 
@@ -61,7 +61,7 @@ pub struct Now {
 pub struct Mapped {
     pub address: String,
     pub bytes: u64,
-    /// In the segment.
+    /// Offset in the segment.
     pub offset: u64,
 }
 
@@ -87,7 +87,7 @@ impl From<&PastHolder> for Past {
     }
 }
 
-/// The largest first.
+/// Largest first.
 pub(super) fn segments(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Segment> {
     let mut states = views::segments(source.model, selection);
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));

@@ -14,7 +14,7 @@ pub struct ProcessRow {
     pub threads: BTreeMap<Tid, Sum>,
 }
 
-/// Every selected process, the busiest first; also those without samples.
+/// Every selected process, busiest first, including those without samples.
 pub fn processes(model: &Model, selection: &Selection) -> Vec<ProcessRow> {
     let mut rows: BTreeMap<ProcessRef, ProcessRow> = model
         .processes()

@@ -1,11 +1,12 @@
-//! The segments of a time.
+//! Segments of a time.
 
 use std::collections::BTreeSet;
 
 use crate::families::shm::State;
 use crate::{Model, Nanos, Pid, SegmentId, Selection};
 
-/// Those that lived in the time that `selection` has and that one of its processes holds or held, in the order of first sight.
+/// Segments that existed in the time of `selection` and that one of its processes holds or held, in the order of first
+/// sight.
 pub fn segments<'model>(model: &'model Model, selection: &Selection) -> Vec<(SegmentId, &'model State)> {
     let pid = |id| model.process(id).map(|state| state.process.pid);
     let picked: Option<BTreeSet<Pid>> =

@@ -10,8 +10,8 @@ use crate::{
     Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
-/// Sleeps as they were: one that is told of in pieces, for it goes on, is one. Of what began before the selection there is
-/// what lies in it.
+/// Whole sleeps: one that was reported in pieces while it lasted is merged. Of a sleep that began before the selection,
+/// only the part inside remains.
 pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
     let mut whole: Vec<Sleep> = Vec::new();
     let mut latest: BTreeMap<(ProcessRef, Tid), usize> = BTreeMap::new();
@@ -34,7 +34,7 @@ pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
     whole
 }
 
-/// Sleeps of one thread at one place for one reason.
+/// A thread's sleeps at one place for one reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SleepRow {
     pub process: ProcessRef,
@@ -42,17 +42,17 @@ pub struct SleepRow {
     pub reason: WaitReason,
     /// The innermost Python frame.
     pub frame: Option<FrameId>,
-    /// The native or kernel function below it in which the thread waits.
+    /// The native or kernel function below it, in which the thread waits.
     pub inner: Option<FrameId>,
     pub times: Times,
     pub sampled: Sampled,
-    /// Of the time that the thread was watched, at most 1.
+    /// Share of the time that the thread was watched, at most 1.
     pub share: f64,
-    /// Who ended the longest sleeps together.
+    /// The waker with the largest total of sleep that it ended.
     pub waker: Option<Waker>,
 }
 
-/// Waits of one thread at one place for the GIL behind another at one place.
+/// A thread's waits at one place for the GIL, behind another thread at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GilRow {
     pub process: ProcessRef,
@@ -62,19 +62,20 @@ pub struct GilRow {
     pub holder: Option<Tid>,
     /// The innermost Python frame of the holder.
     pub holder_frame: Option<FrameId>,
-    /// A wait counts behind the one who held the GIL when it began; the longest is the longest whole wait that was
-    /// spent here in part.
+    /// A wait counts under the thread that held the GIL when it began. The maximum is the longest whole wait that was
+    /// at least partly here.
     pub times: Times,
     pub sampled: Sampled,
 }
 
-/// How much of the time the GIL of a process was held, and how much of it threads waited for it.
+/// How much of the time a process's GIL was held, and how much threads waited for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GilShare {
-    /// The time of which the others are shares.
+    /// The time that the others are shares of.
     pub observed: Nanos,
     pub held: Nanos,
-    /// Of all threads together. If stacks were sampled, the time is exact, the count is of pieces of waits, and the longest is a piece.
+    /// Over all threads. If stacks were sampled, the time is exact, but the count is of pieces of waits, and the
+    /// maximum is a piece.
     pub wanted: Times,
     pub sampled: Sampled,
     pub threads: BTreeMap<Tid, GilThread>,
@@ -93,7 +94,7 @@ impl GilShare {
         share(self.held, self.observed)
     }
 
-    /// How many threads waited on average: more than 1 when they queued up.
+    /// How many threads waited on average: more than 1 if they queued up.
     pub fn wanted_share(&self) -> f64 {
         ratio(self.wanted.total, self.observed)
     }
@@ -105,7 +106,7 @@ impl GilShare {
     }
 }
 
-/// Most time first.
+/// Sorted by time, most first.
 pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
     let sums = model.offcpu().sums(selection);
     let mut rows: BTreeMap<_, Sum<'_>> = BTreeMap::new();
@@ -131,7 +132,7 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
     rows
 }
 
-/// Most time first.
+/// Sorted by time, most first.
 pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
     let mut rows: BTreeMap<_, gil::Sum> = BTreeMap::new();
     for (key, times) in model.gil().sums(selection) {
@@ -154,7 +155,7 @@ pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
     rows
 }
 
-/// For each process that holds its GIL or waits for it.
+/// Covers each process with a thread that held the GIL or waited for it.
 pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, GilShare> {
     let mut shares: BTreeMap<ProcessRef, GilShare> = BTreeMap::new();
     for ((process, tid), held) in model.gil().held(selection) {
@@ -190,7 +191,7 @@ fn python_leaf(model: &Model, stack: StackId, by: By) -> Option<FrameId> {
     leaf.map(|id| by.frame(model, *id))
 }
 
-/// The innermost native function below Python; of a stack that ends in the kernel at once, the system call.
+/// The innermost native function below Python. If the stack goes straight into the kernel, the system call.
 fn inner(model: &Model, stack: StackId) -> Option<FrameId> {
     let stack = model.stack(stack);
     let python = stack.iter().rposition(|id| is(model, *id, FrameKind::Python));
