@@ -296,7 +296,7 @@ fn parse_weight(text: &str) -> Result<Weight, String> {
     weight.ok_or_else(|| format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" ")))
 }
 
-/// The arguments, or what is wrong with them in one sentence. `--help` and `--version` are answered here.
+/// Parses the arguments, or says in one sentence what is wrong with them. Answers `--help` and `--version` itself.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Verb>, Failure> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match Cli::try_parse_from(&arguments) {
@@ -311,14 +311,14 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Opt
     }
 }
 
-/// What each argument for itself does not show.
+/// Errors that only combinations of arguments show.
 fn wrong_together(verb: &Verb) -> Option<String> {
     let Verb::Export(export) = verb else { return None };
     let (from, to) = (export.from?, export.to?);
     (from >= to).then(|| format!("--from {from} is not before --to {to}; give a time after it"))
 }
 
-/// clap's answer is a paragraph: the first part of it, on one line, and where to read more.
+/// clap's message is a paragraph. Keeps its first part, on one line, and adds where to read more.
 fn sentence(error: &clap::Error, arguments: &[OsString]) -> String {
     let verbs: Vec<_> = Cli::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     let typed = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
@@ -332,7 +332,7 @@ fn sentence(error: &clap::Error, arguments: &[OsString]) -> String {
     let first: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let near = match error.get(ContextKind::SuggestedSubcommand).or_else(|| error.get(ContextKind::SuggestedArg)) {
         Some(ContextValue::String(near)) => Some(near),
-        // The nearest is the last.
+        // clap sorts the nearest suggestion last.
         Some(ContextValue::Strings(near)) => near.last(),
         _ => None,
     };
