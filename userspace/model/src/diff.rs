@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::cpu::{FrameChange, Totals};
-pub use self::memory::{ArenaChange, SegmentChange};
+pub use self::memory::{ArenaDiff, SegmentDiff};
 pub use self::noise::{Delta, Verdict};
 pub use self::redundancy::PairChange;
 pub use self::transfers::StageChange;
@@ -37,13 +37,13 @@ pub struct Diff {
     pub after: About,
     pub totals: Totals,
     /// `None` if the family was off in either recording; the same holds for the fields below.
-    pub frames: Option<Compared<FrameChange>>,
-    pub offcpu: Option<Compared<SleepChange>>,
-    pub gil: Option<Compared<GilChange>>,
-    pub arenas: Option<Compared<ArenaChange>>,
-    pub segments: Option<Compared<SegmentChange>>,
-    pub transfers: Option<Compared<StageChange>>,
-    pub redundancy: Option<Compared<PairChange>>,
+    pub frames: Option<Changes<FrameChange>>,
+    pub offcpu: Option<Changes<SleepChange>>,
+    pub gil: Option<Changes<GilChange>>,
+    pub arenas: Option<Changes<ArenaDiff>>,
+    pub segments: Option<Changes<SegmentDiff>>,
+    pub transfers: Option<Changes<StageChange>>,
+    pub redundancy: Option<Changes<PairChange>>,
     /// Findings in only one of the two. Findings have their own thresholds, so these do not count as changes.
     pub findings: Findings,
 }
@@ -59,7 +59,7 @@ pub struct About {
 
 /// The rows of a list that changed, largest change first. `compared` is the length of the whole list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared<T> {
+pub struct Changes<T> {
     pub compared: usize,
     pub changed: Vec<T>,
 }
@@ -72,7 +72,7 @@ pub struct Findings {
 
 /// A function, regardless of process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct Function {
     pub kind: FrameKind,
     pub function: Arc<str>,
     /// For a Python function. Without its folder, which may differ in the other recording.
@@ -80,7 +80,7 @@ pub struct Place {
     pub module: Option<Arc<str>>,
 }
 
-impl Place {
+impl Function {
     fn of(model: &Model, frame: FrameId) -> Option<Self> {
         let frame = model.frame(frame)?;
         Some(Self {
@@ -122,7 +122,7 @@ impl Diff {
     }
 
     fn has_changed_rows(&self) -> bool {
-        fn any<T>(rows: Option<&Compared<T>>) -> bool {
+        fn any<T>(rows: Option<&Changes<T>>) -> bool {
             rows.is_some_and(|rows| !rows.changed.is_empty())
         }
         any(self.frames.as_ref())
@@ -167,7 +167,7 @@ fn join<K: Ord + Clone, V: Clone + Default>(before: &BTreeMap<K, V>, after: &BTr
 }
 
 /// Keeps the rows that changed, the largest change first.
-fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Compared<T> {
+fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Changes<T> {
     let compared = rows.len();
     let largest = |row: &T| {
         let changes = deltas(row).into_iter().filter(|delta| delta.verdict.is_some());
@@ -177,5 +177,5 @@ fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Compared<T> {
     };
     let mut rows: Vec<(f64, T)> = rows.into_iter().filter_map(|row| Some((largest(&row)?, row))).collect();
     rows.sort_by(|one, other| other.0.total_cmp(&one.0));
-    Compared { compared, changed: rows.into_iter().map(|(_, row)| row).collect() }
+    Changes { compared, changed: rows.into_iter().map(|(_, row)| row).collect() }
 }

@@ -8,8 +8,8 @@ use crate::Family;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub use self::cost::{Cost, Shed};
-use self::cost::{Costs, Sheds};
+pub use self::cost::{Shed, Usage};
+use self::cost::{Sheds, Usages};
 use self::interpreters::Interpreters;
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
@@ -114,7 +114,7 @@ pub struct Model {
     redundancy: Redundancy,
     regions: Regions,
     loss: Losses,
-    costs: Costs,
+    costs: Usages,
     shed: Vec<Arc<str>>,
     sheds: Sheds,
 }
@@ -142,7 +142,7 @@ impl Model {
             redundancy: Redundancy::new(history),
             regions: Regions::default(),
             loss: Losses::default(),
-            costs: Costs::default(),
+            costs: Usages::default(),
             shed: Vec::new(),
             sheds: Sheds::default(),
         }
@@ -306,7 +306,7 @@ impl Model {
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, startup, rss_bytes } => {
                 let (startup, rss_bytes) = (*startup, *rss_bytes);
-                self.costs.add(Cost { at: *at, bpf: *bpf, cpu: *cpu, startup, rss_bytes });
+                self.costs.add(Usage { at: *at, bpf: *bpf, cpu: *cpu, startup, rss_bytes });
             }
             Event::Shed { what, .. } => self.shed.push(Arc::clone(what)),
             Event::Measure { at, family, measure, on } => self.sheds.add(*at, family, measure, *on),
@@ -452,7 +452,7 @@ impl Model {
         &self.loss
     }
 
-    pub fn cost(&self) -> Cost {
+    pub fn cost(&self) -> Usage {
         self.costs.now()
     }
 

@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::arena::Arena;
+pub use self::arena::ArenaOut;
 pub use self::nrt::MemInfos;
-pub use self::redundancy::Redundancy;
+pub use self::redundancy::RedundancyOut;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
-pub use self::shm::Segment;
+pub use self::shm::SegmentOut;
 use self::source::Source;
-pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
+pub use self::ucx::{TransferCount, TransferOut, TransferQueue, TransferStage, Worker};
 
 use crate::Refused;
 use crate::families::{Times, eval, gil, offcpu};
@@ -43,25 +43,25 @@ pub struct Report {
     pub refused: Vec<Refused>,
     /// Lost records, samples and lookups, by reason.
     pub loss: BTreeMap<&'static str, u64>,
-    pub cost: Cost,
-    pub shed: Vec<Shed>,
-    pub processes: Vec<Process>,
+    pub cost: CostOut,
+    pub shed: Vec<ShedOut>,
+    pub processes: Vec<ProcessOut>,
     /// `None` if the family `cpu` was off.
     pub frames: Option<Vec<FrameCount>>,
-    pub stacks: Option<Stacks>,
+    pub stacks: Option<StacksOut>,
     /// `None` if the family was off; the same holds for the fields below.
-    pub offcpu: Option<Vec<OffCpu>>,
-    pub gil: Option<Vec<Gil>>,
+    pub offcpu: Option<Vec<SleepOut>>,
+    pub gil: Option<Vec<GilWaitOut>>,
     pub calls: Option<Vec<CallCount>>,
-    pub arenas: Option<Vec<Arena>>,
-    pub segments: Option<Vec<Segment>>,
+    pub arenas: Option<Vec<ArenaOut>>,
+    pub segments: Option<Vec<SegmentOut>>,
     pub meminfos: Option<MemInfos>,
-    pub transfers: Option<Vec<Transfer>>,
+    pub transfers: Option<Vec<TransferOut>>,
     pub transfer_counts: Option<Vec<TransferCount>>,
     pub transfer_stages: Option<Vec<TransferStage>>,
     pub transfer_queues: Option<Vec<TransferQueue>>,
     pub workers: Option<Vec<Worker>>,
-    pub redundancy: Option<Redundancy>,
+    pub redundancy: Option<RedundancyOut>,
     pub findings: Vec<Finding>,
 }
 
@@ -81,7 +81,7 @@ pub struct Recording {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
+pub struct CostOut {
     pub bpf_s: f64,
     pub cpu_s: f64,
     /// The part of `cpu_s` spent once per file or process.
@@ -92,7 +92,7 @@ pub struct Cost {
 
 /// A measure that kept pyobs inside the budget, and when it applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Shed {
+pub struct ShedOut {
     pub from_s: f64,
     /// `None` if it applied until the end.
     pub to_s: Option<f64>,
@@ -101,7 +101,7 @@ pub struct Shed {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Process {
+pub struct ProcessOut {
     pub pid: Pid,
     pub ppid: Pid,
     pub command: String,
@@ -125,11 +125,11 @@ pub struct GilTime {
     pub held_s: f64,
     /// The waits of all threads together.
     pub wanted_s: f64,
-    pub threads: Vec<GilThread>,
+    pub threads: Vec<GilThreadOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GilThread {
+pub struct GilThreadOut {
     pub tid: Tid,
     pub held_s: f64,
     pub wanted_s: f64,
@@ -174,7 +174,7 @@ pub struct FrameOut {
 pub type StackOut = Arc<[FrameOut]>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Stacks {
+pub struct StacksOut {
     pub samples: u64,
     pub complete: u64,
     pub truncated: u64,
@@ -193,7 +193,7 @@ pub struct Spent {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OffCpu {
+pub struct SleepOut {
     pub pid: Pid,
     pub tid: Tid,
     /// Root first.
@@ -216,7 +216,7 @@ pub struct WakerCount {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Gil {
+pub struct GilWaitOut {
     pub pid: Pid,
     pub waiter: ThreadStack,
     pub holder: Option<ThreadStack>,
@@ -273,7 +273,7 @@ impl From<Times> for Spent {
 
 impl From<&GilShare> for GilTime {
     fn from(share: &GilShare) -> Self {
-        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThread {
+        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThreadOut {
             tid: *tid,
             held_s: thread.held.as_secs_f64(),
             wanted_s: thread.wanted.total.as_secs_f64(),
@@ -315,7 +315,7 @@ impl Report {
             },
             refused: meta.refused.clone(),
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),
-            cost: Cost {
+            cost: CostOut {
                 bpf_s: cost.bpf.as_secs_f64(),
                 cpu_s: cost.cpu.as_secs_f64(),
                 startup_s: cost.startup.as_secs_f64(),
@@ -343,8 +343,8 @@ impl Report {
     }
 }
 
-fn shed(shed: &held::Shed) -> Shed {
-    Shed {
+fn shed(shed: &held::Shed) -> ShedOut {
+    ShedOut {
         from_s: shed.from.as_secs_f64(),
         to_s: shed.to.map(Nanos::as_secs_f64),
         family: shed.family.to_string(),
@@ -352,12 +352,12 @@ fn shed(shed: &held::Shed) -> Shed {
     }
 }
 
-fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
+fn processes(model: &Model, selection: &Selection) -> Vec<ProcessOut> {
     let rows = views::processes(model, selection);
     let shares = views::gil_shares(model, selection);
     rows.iter()
         .filter_map(|row| Some((row, model.process(row.process)?)))
-        .map(|(row, state)| Process {
+        .map(|(row, state)| ProcessOut {
             pid: state.process.pid,
             ppid: state.process.ppid,
             command: state.process.command.to_string(),
@@ -400,9 +400,9 @@ fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount>
     views::cpu_frames(model, selection).iter().take(limit).filter_map(row).collect()
 }
 
-fn stacks(model: &Model) -> Stacks {
+fn stacks(model: &Model) -> StacksOut {
     let stacks = model.cpu().stacks();
-    Stacks {
+    StacksOut {
         samples: stacks.samples,
         complete: stacks.complete,
         truncated: stacks.truncated,
@@ -412,12 +412,12 @@ fn stacks(model: &Model) -> Stacks {
     }
 }
 
-fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCpu> {
+fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<SleepOut> {
     let model = source.model;
     let mut sums: Vec<_> = model.offcpu().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
-    let row = |(key, sum): (offcpu::Key, offcpu::Sum<'_>)| {
-        Some(OffCpu {
+    let row = |(key, sum): (offcpu::SleepKey, offcpu::SleepSum<'_>)| {
+        Some(SleepOut {
             pid: pid(model, key.place.process)?,
             tid: key.place.tid,
             stack: source.stack(key.place.stack),
@@ -430,13 +430,13 @@ fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCp
     sums.into_iter().take(limit).filter_map(row).collect()
 }
 
-fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
+fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<GilWaitOut> {
     let model = source.model;
     let mut sums: Vec<_> = model.gil().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
     let of_thread = |tid, id| ThreadStack { tid, stack: source.stack(id) };
-    let row = |(key, sum): (gil::Key, gil::Sum)| {
-        Some(Gil {
+    let row = |(key, sum): (gil::GilKey, gil::GilSum)| {
+        Some(GilWaitOut {
             pid: pid(model, key.waiter.process)?,
             waiter: of_thread(key.waiter.tid, key.waiter.stack),
             holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
@@ -451,7 +451,7 @@ fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
 fn calls(model: &Model, selection: &Selection, limit: usize) -> Vec<CallCount> {
     let mut sums: Vec<_> = model.eval().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse((sum.times.total, sum.times.count)));
-    let row = |(key, sum): (eval::Key, eval::Sum)| {
+    let row = |(key, sum): (eval::EvalKey, eval::EvalSum)| {
         let frame = model.frame(key.function)?;
         Some(CallCount {
             pid: pid(model, key.process)?,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use pyobs_model::families::arena::{Cause, State};
+use pyobs_model::families::arena::{ArenaState, Cause};
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Event, History, Meta, Model, Nanos, Objects, Pid, Process, ProcessRef, Selection,
     findings,
@@ -29,7 +29,7 @@ fn begun(address: u64) -> ArenaChange {
     ArenaChange::Begun(Arena { process, kind, address, bytes: 0, born: true, parent: None })
 }
 
-fn state(model: &Model) -> &State {
+fn state(model: &Model) -> &ArenaState {
     model.arenas().get(ArenaId(0)).unwrap()
 }
 

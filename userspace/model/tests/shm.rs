@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use pyobs_model::families::shm::Verdict;
+use pyobs_model::families::shm::SegmentVerdict;
 use pyobs_model::findings::{self, Evidence, Severity};
 use pyobs_model::*;
 
@@ -32,7 +32,7 @@ fn of(kind: SegmentKind, changes: &[SegmentChange]) -> Model {
     model
 }
 
-fn verdict(model: &Model) -> Verdict {
+fn verdict(model: &Model) -> SegmentVerdict {
     model.shm().get(SegmentId(0)).unwrap().verdict()
 }
 
@@ -48,11 +48,11 @@ fn holds(pid: Pid, fds: u32, mappings: u32) -> SegmentChange {
 fn a_name_without_living_holders_is_residue() {
     let ended = |pid| SegmentChange::Ended { pid };
     let changes = [holds(MAKER, 1, 1), holds(OTHER, 0, 1), holds(MAKER, 0, 0), ended(OTHER), ended(MAKER)];
-    for (seen, expected) in [(3, Verdict::Held), (4, Verdict::Held), (5, Verdict::Residue)] {
+    for (seen, expected) in [(3, SegmentVerdict::Held), (4, SegmentVerdict::Held), (5, SegmentVerdict::Residue)] {
         assert_eq!(verdict(&of(SegmentKind::Shm, &changes[..seen])), expected, "{seen}");
     }
     assert_eq!(found(&of(SegmentKind::Shm, &changes)), ["shm/residue"]);
-    assert_eq!(verdict(&of(SegmentKind::File, &changes)), Verdict::Released);
+    assert_eq!(verdict(&of(SegmentKind::File, &changes)), SegmentVerdict::Released);
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -156,11 +156,11 @@ fn an_earlier_time_has_the_verdict_of_that_time() {
 fn a_descriptor_in_flight_holds_its_segment() {
     let (from, to) = (MAKER, OTHER);
     let sent = [holds(from, 1, 0), SegmentChange::Sent { from }, holds(from, 0, 0)];
-    assert_eq!(verdict(&of(SegmentKind::Memfd, &sent)), Verdict::Held);
+    assert_eq!(verdict(&of(SegmentKind::Memfd, &sent)), SegmentVerdict::Held);
     let came =
         [&sent[..], &[holds(to, 1, 0), SegmentChange::Passed { from: Some(from), to }, holds(to, 0, 0)]].concat();
     let model = of(SegmentKind::Memfd, &came);
-    assert_eq!(verdict(&model), Verdict::Released);
+    assert_eq!(verdict(&model), SegmentVerdict::Released);
     let state = model.shm().get(SegmentId(0)).unwrap();
     assert_eq!((state.past.len(), state.passed.len(), state.in_flight), (2, 1, 0));
 }
@@ -172,7 +172,7 @@ fn the_end_of_a_process_releases_everything_it_held() {
     assert!(state.holders.is_empty() && state.evicted.is_some());
     let past = state.past.first().unwrap();
     assert_eq!((past.fds, past.mappings), (3, 1), "the most at a time");
-    assert_eq!(verdict(&model), Verdict::Released);
+    assert_eq!(verdict(&model), SegmentVerdict::Released);
 }
 
 #[test]

@@ -121,7 +121,7 @@ pub fn rates(before: (u64, f64), after: (u64, f64), bound: f64) -> Delta {
 
 /// A sum of lengths, with what its standard error needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sum {
+pub struct LengthSum {
     pub count: u64,
     pub total_s: f64,
     squares: f64,
@@ -130,7 +130,7 @@ pub struct Sum {
     in_slot_s: f64,
 }
 
-impl Sum {
+impl LengthSum {
     /// Adds `count` lengths that sum to `total` and ended at `at`. Call it in time order.
     pub fn add(&mut self, at: Nanos, count: u64, total: Nanos) {
         let total = total.as_secs_f64();
@@ -154,8 +154,8 @@ impl Sum {
 }
 
 /// Compares sums per second. Each side is (sum, seconds).
-pub fn sums(before: (&Sum, f64), after: (&Sum, f64), bound: f64) -> Delta {
-    let each = |(sum, seconds): (&Sum, f64)| (sum.total_s / seconds, sum.squares() / (seconds * seconds));
+pub fn sums(before: (&LengthSum, f64), after: (&LengthSum, f64), bound: f64) -> Delta {
+    let each = |(sum, seconds): (&LengthSum, f64)| (sum.total_s / seconds, sum.squares() / (seconds * seconds));
     let ((before, squared_before), (after, squared_after)) = (each(before), each(after));
     Delta::new(before, after, (squared_before + squared_after).sqrt(), bound)
 }
@@ -223,20 +223,20 @@ mod tests {
     #[test]
     fn sums_of_many_parts_prove_more_than_sums_of_few() {
         let sum = |count, total| {
-            let mut sum = Sum::default();
+            let mut sum = LengthSum::default();
             (0..count).for_each(|at| sum.add(Nanos(at * 100_000_000), 1, Nanos(total)));
             sum
         };
-        let verdict = |before: &Sum, after: &Sum| sums((before, 10.0), (after, 10.0), bound(10)).verdict;
+        let verdict = |before: &LengthSum, after: &LengthSum| sums((before, 10.0), (after, 10.0), bound(10)).verdict;
         assert_eq!(verdict(&sum(1, 1_000_000_000), &sum(1, 9_000_000_000)), None, "one wait is no proof");
         assert_eq!(verdict(&sum(100, 1_000_000), &sum(100, 9_000_000)), Some(Verdict::More));
-        assert_eq!(verdict(&Sum::default(), &sum(100, 1_000_000)), Some(Verdict::New));
-        let mut cluster = Sum::default();
+        assert_eq!(verdict(&LengthSum::default(), &sum(100, 1_000_000)), Some(Verdict::New));
+        let mut cluster = LengthSum::default();
         (0..100).for_each(|_| cluster.add(Nanos(5), 1, Nanos(1_000_000)));
-        assert_eq!(verdict(&Sum::default(), &cluster), None, "a hundred waits at once are one event");
-        let mut told_as_one = Sum::default();
+        assert_eq!(verdict(&LengthSum::default(), &cluster), None, "a hundred waits at once are one event");
+        let mut told_as_one = LengthSum::default();
         told_as_one.add(Nanos(0), 1000, Nanos(5_000_000_000));
-        assert_eq!(verdict(&Sum::default(), &told_as_one), Some(Verdict::New));
+        assert_eq!(verdict(&LengthSum::default(), &told_as_one), Some(Verdict::New));
     }
 
     #[test]

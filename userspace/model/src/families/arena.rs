@@ -46,7 +46,7 @@ pub struct Closed {
 }
 
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct ArenaState {
     pub arena: Arena,
     pub begun: Nanos,
     /// Where it was born.
@@ -63,7 +63,7 @@ pub struct State {
     pub generation: u32,
 }
 
-impl State {
+impl ArenaState {
     pub fn is_live(&self) -> bool {
         self.died.is_none()
     }
@@ -110,7 +110,7 @@ pub struct Birth {
 
 #[derive(Debug)]
 pub struct Arenas {
-    arenas: BTreeMap<ArenaId, State>,
+    arenas: BTreeMap<ArenaId, ArenaState>,
     ended: Ended<ArenaId>,
     forgotten: BTreeMap<Birth, Forgotten>,
     /// How many arenas each address has had.
@@ -176,7 +176,7 @@ impl Arenas {
         let generation = next_generation(&mut self.generations, arena);
         let (objects, closed, slab) = (Objects::default(), None, None);
         let arena = arena.clone();
-        let state = State { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
+        let state = ArenaState { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
         self.arenas.insert(id, state);
         self.make_room()
     }
@@ -205,7 +205,7 @@ impl Arenas {
     }
 
     /// The stack that made it or, for a fork copy, the original.
-    pub fn birth(&self, state: &State) -> Option<StackId> {
+    pub fn birth(&self, state: &ArenaState) -> Option<StackId> {
         let mut state = state;
         for _ in 0..FORKS_MAX {
             if state.stack.is_some() {
@@ -216,7 +216,7 @@ impl Arenas {
         None
     }
 
-    pub fn get(&self, id: ArenaId) -> Option<&State> {
+    pub fn get(&self, id: ArenaId) -> Option<&ArenaState> {
         self.arenas.get(&id)
     }
 
@@ -226,7 +226,7 @@ impl Arenas {
     }
 
     /// In the order of first sight.
-    pub fn arenas(&self) -> impl Iterator<Item = (ArenaId, &State)> + '_ {
+    pub fn arenas(&self) -> impl Iterator<Item = (ArenaId, &ArenaState)> + '_ {
         self.arenas.iter().map(|(id, state)| (*id, state))
     }
 }

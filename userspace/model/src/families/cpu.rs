@@ -43,7 +43,7 @@ impl Timed for Sample {
 
 /// A set of samples, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sum {
+pub struct CpuSum {
     pub samples: u64,
     /// The CPU time that they represent.
     pub time: Nanos,
@@ -51,7 +51,7 @@ pub struct Sum {
     squares: f64,
 }
 
-impl Sum {
+impl CpuSum {
     fn of(sample: &Sample) -> Self {
         Self { samples: 1, time: sample.weight, squares: sample.weight.as_secs_f64().powi(2) }
     }
@@ -102,20 +102,25 @@ impl Sum {
 #[derive(Debug)]
 pub struct Cpu {
     samples: Past<Sample>,
-    sums: HashMap<Place, Sum>,
-    total: Sum,
+    sums: HashMap<Place, CpuSum>,
+    total: CpuSum,
     stacks: Stacks,
 }
 
 impl Cpu {
     pub fn new(history: History) -> Self {
-        Self { samples: Past::new(history), sums: HashMap::default(), total: Sum::default(), stacks: Stacks::default() }
+        Self {
+            samples: Past::new(history),
+            sums: HashMap::default(),
+            total: CpuSum::default(),
+            stacks: Stacks::default(),
+        }
     }
 
     pub fn add(&mut self, sample: Sample) {
-        self.total.add(Sum::of(&sample));
+        self.total.add(CpuSum::of(&sample));
         self.stacks.add(sample.outcome);
-        self.sums.entry(sample.place()).or_default().add(Sum::of(&sample));
+        self.sums.entry(sample.place()).or_default().add(CpuSum::of(&sample));
         if let Some(oldest) = self.samples.push(sample) {
             self.forget(&oldest);
         }
@@ -130,7 +135,7 @@ impl Cpu {
 
     fn forget(&mut self, sample: &Sample) {
         if let Some(sum) = self.sums.get_mut(&sample.place()) {
-            sum.remove(Sum::of(sample));
+            sum.remove(CpuSum::of(sample));
             if sum.samples == 0 {
                 self.sums.remove(&sample.place());
             }
@@ -158,14 +163,14 @@ impl Cpu {
     }
 
     /// The sum of all samples since the recording began, including forgotten ones.
-    pub fn sum(&self) -> Sum {
+    pub fn sum(&self) -> CpuSum {
         self.total
     }
 
     /// The current sampling rate per second of CPU time, from the last hundred samples.
     pub fn rate_now(&self) -> Option<f64> {
         const LAST: usize = 100;
-        let mut sum = Sum::default();
+        let mut sum = CpuSum::default();
         self.samples.latest().take(LAST).for_each(|sample| sum.take(sample));
         let seconds = sum.time.as_secs_f64();
         (seconds > 0.0).then(|| sum.samples as f64 / seconds)
@@ -177,11 +182,11 @@ impl Cpu {
     }
 
     /// Sums of the kept samples in `selection`, by place.
-    pub fn sums(&self, selection: &Selection) -> HashMap<Place, Sum> {
+    pub fn sums(&self, selection: &Selection) -> HashMap<Place, CpuSum> {
         if selection.is_timed() {
-            let mut sums: HashMap<Place, Sum> = HashMap::default();
+            let mut sums: HashMap<Place, CpuSum> = HashMap::default();
             for sample in self.selected(selection) {
-                sums.entry(sample.place()).or_default().add(Sum::of(sample));
+                sums.entry(sample.place()).or_default().add(CpuSum::of(sample));
             }
             return sums;
         }
@@ -197,9 +202,9 @@ impl Cpu {
 mod tests {
     use super::*;
 
-    fn sum(samples: u64, weight_s: f64) -> Sum {
+    fn sum(samples: u64, weight_s: f64) -> CpuSum {
         let time = Nanos::from_secs_f64(samples as f64 * weight_s);
-        Sum { samples, time, squares: samples as f64 * weight_s * weight_s }
+        CpuSum { samples, time, squares: samples as f64 * weight_s * weight_s }
     }
 
     #[test]
@@ -217,6 +222,6 @@ mod tests {
         let mut all = sum(100, 0.01);
         all.add(heavy);
         assert!(heavy.share_of(&all).1 > light.share_of(&sum(200, 0.01)).1);
-        assert_eq!(light.share_of(&Sum::default()), (0.0, 0.0));
+        assert_eq!(light.share_of(&CpuSum::default()), (0.0, 0.0));
     }
 }

@@ -7,13 +7,13 @@ use crate::{Calls, FrameId, History, Nanos, ProcessRef, Selection};
 
 /// The key of call sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct EvalKey {
     pub process: ProcessRef,
     pub function: FrameId,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct EvalSum {
     /// The count of all calls, and the time of the timed ones.
     pub times: Times,
     /// Calls whose return was seen.
@@ -46,14 +46,14 @@ impl Eval {
     }
 
     /// Sums over all threads, whichever `selection` names, because calls are not recorded by thread.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<EvalKey, EvalSum> {
+        let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
         for calls in self
             .calls
             .since_then(selection.from)
             .filter(|it| selection.has_process(it.process) && selection.has_time(it.at))
         {
-            let sum = sums.entry(Key { process: calls.process, function: calls.function }).or_default();
+            let sum = sums.entry(EvalKey { process: calls.process, function: calls.function }).or_default();
             sum.times.add(Times { count: calls.count, total: calls.total, max: calls.max });
             sum.timed = sum.timed.saturating_add(calls.timed);
         }

@@ -8,19 +8,19 @@ use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Ti
 
 /// The key of wait sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct GilKey {
     /// Where the thread asked for the GIL.
     pub waiter: Place,
     pub holder: Option<GilHolder>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct GilSum {
     pub times: Times,
     pub sampled: Sampled,
 }
 
-impl Sum {
+impl GilSum {
     pub fn add(&mut self, other: Self) {
         self.times.add(other.times);
         self.sampled.add(other.sampled);
@@ -72,11 +72,11 @@ impl Timed for Held {
 #[derive(Default)]
 struct Open {
     length: Nanos,
-    keys: Vec<Key>,
+    keys: Vec<GilKey>,
 }
 
 impl Open {
-    fn close(&mut self, sums: &mut BTreeMap<Key, Sum>) {
+    fn close(&mut self, sums: &mut BTreeMap<GilKey, GilSum>) {
         for key in self.keys.drain(..) {
             sums.entry(key).or_default().times.add(Times { max: self.length, ..Times::default() });
         }
@@ -132,14 +132,14 @@ impl Gil {
 
     /// A wait counts at its first piece, and its time counts at each piece. The maximum is the longest whole wait with
     /// a piece under that key.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<GilKey, GilSum> {
+        let mut sums: BTreeMap<GilKey, GilSum> = BTreeMap::new();
         let mut open: HashMap<(ProcessRef, Tid), Open> = HashMap::new();
         for wait in self.waits(selection) {
-            let key = Key { waiter: wait.place(), holder: wait.holder };
+            let key = GilKey { waiter: wait.place(), holder: wait.holder };
             let spell = Spell::from(&wait);
             let times = Times { max: Nanos(0), ..spell.times() };
-            sums.entry(key).or_default().add(Sum { times, sampled: spell.sampled() });
+            sums.entry(key).or_default().add(GilSum { times, sampled: spell.sampled() });
             let whole = open.entry((wait.process, wait.tid)).or_default();
             if wait.count > 0 {
                 whole.close(&mut sums);

@@ -18,7 +18,7 @@ pub struct Site {
 
 /// Totals of the MemInfos born at a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct SiteSum {
     pub born: u64,
     pub died: u64,
     /// Bytes of the live ones.
@@ -30,7 +30,7 @@ pub struct Sum {
     live: BTreeSet<(Nanos, MemInfoId)>,
 }
 
-impl Sum {
+impl SiteSum {
     pub fn live(&self) -> u64 {
         self.born - self.died
     }
@@ -56,13 +56,13 @@ pub struct Nrt {
     live: BTreeMap<MemInfoId, Live>,
     early: BTreeMap<MemInfoId, Nanos>,
     early_references: BTreeMap<MemInfoId, u64>,
-    sums: BTreeMap<Site, Sum>,
-    forgotten: Forgotten,
+    sums: BTreeMap<Site, SiteSum>,
+    forgotten: ForgottenSites,
 }
 
 /// Totals of the sites that were forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct ForgottenSites {
     pub born: u64,
     pub died: u64,
 }
@@ -149,11 +149,11 @@ impl Nrt {
         self.live.get(&id).map(|live| (live.site.process, live.data))
     }
 
-    pub fn forgotten(&self) -> Forgotten {
+    pub fn forgotten(&self) -> ForgottenSites {
         self.forgotten
     }
 
-    pub fn sums(&self) -> impl Iterator<Item = (Site, &Sum)> + '_ {
+    pub fn sums(&self) -> impl Iterator<Item = (Site, &SiteSum)> + '_ {
         self.sums.iter().map(|(site, sum)| (*site, sum))
     }
 }

@@ -8,29 +8,29 @@ use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason
 
 /// The key of sleep sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct SleepKey {
     /// Where the thread went to sleep.
     pub place: Place,
     pub reason: WaitReason,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum<'a> {
+pub struct SleepSum<'a> {
     pub times: Times,
     pub sampled: Sampled,
     pub wakers: Wakers<'a>,
 }
 
-impl Sum<'_> {
-    fn of(sleep: &Sleep, spell: Spell) -> Sum<'_> {
+impl SleepSum<'_> {
+    fn of(sleep: &Sleep, spell: Spell) -> SleepSum<'_> {
         let times = spell.times();
         let wakers = Wakers(sleep.waker.iter().map(|waker| (waker, times)).collect());
-        Sum { times, sampled: spell.sampled(), wakers }
+        SleepSum { times, sampled: spell.sampled(), wakers }
     }
 }
 
-impl<'a> Sum<'a> {
-    pub fn add(&mut self, other: Sum<'a>) {
+impl<'a> SleepSum<'a> {
+    pub fn add(&mut self, other: SleepSum<'a>) {
         self.times.add(other.times);
         self.sampled.add(other.sampled);
         for (waker, times) in other.wakers.0 {
@@ -91,10 +91,12 @@ impl OffCpu {
         clip(self.sleeps.since_then(selection.from), selection, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)))
     }
 
-    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<Key, Sum<'a>> {
-        let mut sums: BTreeMap<Key, Sum<'a>> = BTreeMap::new();
+    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<SleepKey, SleepSum<'a>> {
+        let mut sums: BTreeMap<SleepKey, SleepSum<'a>> = BTreeMap::new();
         for (sleep, spell) in self.clipped(selection) {
-            sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep, spell));
+            sums.entry(SleepKey { place: sleep.place(), reason: sleep.reason })
+                .or_default()
+                .add(SleepSum::of(sleep, spell));
         }
         for sum in sums.values_mut() {
             sum.times = sum.times.settled();

@@ -58,14 +58,14 @@ pub struct Unlink {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum SegmentVerdict {
     Held,
     Released,
     /// Its name is left, and every process that held it has ended.
     Residue,
 }
 
-impl Verdict {
+impl SegmentVerdict {
     pub fn name(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -76,7 +76,7 @@ impl Verdict {
 }
 
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct SegmentState {
     pub segment: Segment,
     pub begun: Nanos,
     /// The stack that made it.
@@ -100,7 +100,7 @@ pub struct State {
     most: BTreeMap<Pid, (u32, u32)>,
 }
 
-impl State {
+impl SegmentState {
     fn new(segment: Segment, at: Nanos) -> Self {
         Self {
             segment,
@@ -120,17 +120,17 @@ impl State {
         }
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> SegmentVerdict {
         if self.ended.is_some() {
-            return Verdict::Released;
+            return SegmentVerdict::Released;
         }
         if !self.holders.is_empty() || self.in_flight > 0 {
-            return Verdict::Held;
+            return SegmentVerdict::Held;
         }
         match (self.segment.kind, self.segment.linked) {
-            (SegmentKind::Shm, true) if self.alive.is_empty() => Verdict::Residue,
-            (SegmentKind::Shm, true) => Verdict::Held,
-            _ => Verdict::Released,
+            (SegmentKind::Shm, true) if self.alive.is_empty() => SegmentVerdict::Residue,
+            (SegmentKind::Shm, true) => SegmentVerdict::Held,
+            _ => SegmentVerdict::Released,
         }
     }
 
@@ -141,18 +141,18 @@ impl State {
     }
 
     /// Its state just before `end`, as far as events tell. Descriptors in flight are only known for the present.
-    pub fn verdict_at(&self, end: Nanos) -> Verdict {
+    pub fn verdict_at(&self, end: Nanos) -> SegmentVerdict {
         let held_by = |past: &&PastHolder| past.from < end;
         let lived_on = |past: &PastHolder| past.ended.is_none_or(|ended| ended >= end);
         let is_linked = self.segment.linked || self.unlinked.is_some_and(|unlink| unlink.at >= end);
         match self.ended {
             // Nothing has happened to it since.
             None if self.changed < end => self.verdict(),
-            Some(ended) if ended < end => Verdict::Released,
-            _ if self.holders_at(end) > 0 => Verdict::Held,
-            _ if self.segment.kind != SegmentKind::Shm || !is_linked => Verdict::Released,
-            _ if self.past.iter().filter(held_by).any(lived_on) => Verdict::Held,
-            _ => Verdict::Residue,
+            Some(ended) if ended < end => SegmentVerdict::Released,
+            _ if self.holders_at(end) > 0 => SegmentVerdict::Held,
+            _ if self.segment.kind != SegmentKind::Shm || !is_linked => SegmentVerdict::Released,
+            _ if self.past.iter().filter(held_by).any(lived_on) => SegmentVerdict::Held,
+            _ => SegmentVerdict::Residue,
         }
     }
 
@@ -247,7 +247,7 @@ impl State {
 
 #[derive(Debug)]
 pub struct Shm {
-    segments: BTreeMap<SegmentId, State>,
+    segments: BTreeMap<SegmentId, SegmentState>,
     ended: Ended<SegmentId>,
     /// Semaphores are left out.
     forgotten: BTreeMap<(SegmentKind, Option<StackId>), Forgotten>,
@@ -261,7 +261,7 @@ impl Shm {
     /// Returns how many segments were forgotten to make room.
     pub fn add(&mut self, at: Nanos, id: SegmentId, change: &SegmentChange) -> u64 {
         if let SegmentChange::Begun(segment) = change {
-            let state = self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
+            let state = self.segments.entry(id).or_insert_with(|| SegmentState::new(segment.clone(), at));
             // An event about a known segment says more about it.
             state.segment = segment.clone();
             return self.make_room();
@@ -279,7 +279,7 @@ impl Shm {
         let Some(state) = self.ended.make_room(&mut self.segments) else { return 0 };
         if !state.is_semaphore() {
             let sum = self.forgotten.entry((state.segment.kind, state.stack)).or_default();
-            sum.add(state.segment.bytes, state.verdict() == Verdict::Residue);
+            sum.add(state.segment.bytes, state.verdict() == SegmentVerdict::Residue);
         }
         1
     }
@@ -289,12 +289,12 @@ impl Shm {
         self.ended.expire(now, &mut self.segments);
     }
 
-    pub fn get(&self, id: SegmentId) -> Option<&State> {
+    pub fn get(&self, id: SegmentId) -> Option<&SegmentState> {
         self.segments.get(&id)
     }
 
     /// All segments except semaphores, in the order of first sight.
-    pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &State)> + '_ {
+    pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &SegmentState)> + '_ {
         self.segments.iter().map(|(id, state)| (*id, state)).filter(|(_, state)| !state.is_semaphore())
     }
 

@@ -17,7 +17,7 @@ const TRANSFERS_MAX: usize = 1 << 20;
 
 /// The state of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct TransferState {
     pub transfer: Transfer,
     /// The stack that requested it.
     pub stack: Option<StackId>,
@@ -32,7 +32,7 @@ pub struct Woken {
     pub tid: Tid,
 }
 
-impl State {
+impl TransferState {
     /// When it was over for the program.
     pub fn ended(&self) -> Option<Nanos> {
         self.woken.map(|woken| woken.woken).or(self.transfer.completed)
@@ -55,7 +55,7 @@ struct Span<'a> {
 
 /// The key of transfer sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind {
+pub struct TransferKind {
     pub process: ProcessRef,
     pub library: Library,
     pub operation: Operation,
@@ -63,7 +63,7 @@ pub struct Kind {
 
 /// All transfers of a kind that are over, or that were not followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct TransferSum {
     pub count: u64,
     pub bytes: u64,
     pub immediate: u64,
@@ -75,14 +75,14 @@ pub struct Sum {
     pub every: u32,
 }
 
-impl Kind {
+impl TransferKind {
     fn of(transfers: &Transfers) -> Self {
         let Transfers { process, library, operation, .. } = *transfers;
         Self { process, library, operation }
     }
 }
 
-impl Sum {
+impl TransferSum {
     fn add(&mut self, transfers: &Transfers) {
         self.count = self.count.saturating_add(transfers.count);
         self.bytes = self.bytes.saturating_add(transfers.bytes);
@@ -97,13 +97,13 @@ impl Sum {
 #[derive(Debug)]
 pub struct Ucx {
     history: History,
-    transfers: BTreeMap<TransferId, State>,
+    transfers: BTreeMap<TransferId, TransferState>,
     /// In the order in which their ends were first reported.
     ended: Ended<TransferId>,
     early: BTreeMap<TransferId, Early>,
     /// Keys of `early`, in the order of arrival.
     early_order: VecDeque<TransferId>,
-    sums: BTreeMap<Kind, Sum>,
+    sums: BTreeMap<TransferKind, TransferSum>,
     totals: Past<Transfers>,
     threads: BTreeMap<(ProcessRef, Tid), TransferThread>,
     /// Earlier reports about threads.
@@ -139,7 +139,7 @@ impl Ucx {
 
     /// Returns how many transfers were forgotten to make room.
     pub fn add(&mut self, at: Nanos, id: TransferId, change: &TransferChange) -> u64 {
-        let ended = |ucx: &Self| ucx.get(id).and_then(State::ended);
+        let ended = |ucx: &Self| ucx.get(id).and_then(TransferState::ended);
         let had_ended = ended(self).is_some();
         let forgotten = self.change(at, id, change);
         // A recording forgets nothing because of its age.
@@ -154,7 +154,7 @@ impl Ucx {
         match change {
             TransferChange::Seen(transfer) => {
                 let early = self.early.remove(&id).unwrap_or_default();
-                let state = self.transfers.entry(id).or_insert_with(|| State {
+                let state = self.transfers.entry(id).or_insert_with(|| TransferState {
                     transfer: **transfer,
                     stack: early.stack,
                     woken: early.woken,
@@ -193,7 +193,7 @@ impl Ucx {
     }
 
     pub fn add_total(&mut self, transfers: Transfers) {
-        self.sums.entry(Kind::of(&transfers)).or_default().add(&transfers);
+        self.sums.entry(TransferKind::of(&transfers)).or_default().add(&transfers);
         self.totals.push(transfers);
     }
 
@@ -209,25 +209,25 @@ impl Ucx {
     }
 
     /// In the order of first sight.
-    pub fn transfers(&self) -> impl Iterator<Item = (TransferId, &State)> + Clone + '_ {
+    pub fn transfers(&self) -> impl Iterator<Item = (TransferId, &TransferState)> + Clone + '_ {
         self.transfers.iter().map(|(id, state)| (*id, state))
     }
 
-    pub fn get(&self, id: TransferId) -> Option<&State> {
+    pub fn get(&self, id: TransferId) -> Option<&TransferState> {
         self.transfers.get(&id)
     }
 
     /// The stack that requested it, or the transfer it is part of.
-    pub fn stack(&self, state: &State) -> Option<StackId> {
+    pub fn stack(&self, state: &TransferState) -> Option<StackId> {
         state.stack.or_else(|| self.get(state.transfer.parent?)?.stack)
     }
 
     /// Sums over the processes and the time of `selection`.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Kind, Sum> {
-        let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<TransferKind, TransferSum> {
+        let mut sums: BTreeMap<TransferKind, TransferSum> = BTreeMap::new();
         if selection.is_timed() {
             for transfers in self.totals.since_then(selection.from).filter(|word| selection.has_time(word.at)) {
-                sums.entry(Kind::of(transfers)).or_default().add(transfers);
+                sums.entry(TransferKind::of(transfers)).or_default().add(transfers);
             }
         } else {
             sums.clone_from(&self.sums);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place};
-use crate::families::arena::{Closed, State};
+use crate::families::arena::{ArenaState, Closed};
 use crate::number::size;
 use crate::views::birthplace;
 use crate::views::{self, BirthRow};
@@ -27,14 +27,14 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let end = selection.end();
     let states = model.arenas().arenas().map(|(_, state)| state);
     let states = states.filter(|state| views::is_selected(state, selection) && state.is_kept_at(end));
-    let closed = |state: &State| state.closed.filter(|closed| !closed.popped && closed.at < end);
+    let closed = |state: &ArenaState| state.closed.filter(|closed| !closed.popped && closed.at < end);
     found.extend(states.filter_map(|state| leaked(model, state, closed(state)?)));
     found.sort_by_key(|finding| finding.pid);
     found
 }
 
 /// A library's arena that was closed but stayed on the library's stack.
-fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
+fn leaked(model: &Model, state: &ArenaState, closed: Closed) -> Option<Finding> {
     let (kind, bytes) = (&state.arena.kind, size(state.arena.bytes));
     let (escaped, were) = match closed.escaped {
         1 => ("1 object".to_owned(), "was"),

@@ -51,7 +51,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         let rows = &rows[process];
         let held = candidates[process].iter().map(|Candidate { tid, least }| {
             let spent = times.get(&(*process, *tid)).copied().unwrap_or_default();
-            Holder { tid: *tid, held: had(share, *tid, spent).max(seconds(*least)), spent }
+            Blocker { tid: *tid, held: had(share, *tid, spent).max(seconds(*least)), spent }
         });
         let Some(holder) = held.max_by(|one, other| one.held.total_cmp(&other.held)) else { continue };
         if share.observed == Nanos(0) || holder.held <= HELD * seconds(share.observed) {
@@ -116,16 +116,16 @@ fn is_held_up(share: &GilShare, waiter: Tid, holder: Tid, rows: &[GilRow]) -> bo
 }
 
 /// The thread that the others wait behind.
-struct Holder {
+struct Blocker {
     tid: Tid,
     /// Seconds for which it held the GIL.
     held: f64,
-    spent: Spent,
+    spent: ThreadTime,
 }
 
 /// How a thread spent its time.
 #[derive(Clone, Copy, Default)]
-struct Spent {
+struct ThreadTime {
     ran: Nanos,
     /// Asleep, except for waits for the GIL.
     asleep: Nanos,
@@ -135,8 +135,8 @@ fn times(
     model: &Model,
     selection: &Selection,
     threads: impl Iterator<Item = (ProcessRef, Tid)>,
-) -> HashMap<(ProcessRef, Tid), Spent> {
-    let mut times: HashMap<_, Spent> = threads.map(|thread| (thread, Spent::default())).collect();
+) -> HashMap<(ProcessRef, Tid), ThreadTime> {
+    let mut times: HashMap<_, ThreadTime> = threads.map(|thread| (thread, ThreadTime::default())).collect();
     if times.is_empty() || !model.is_on(Family::OffCpu) {
         return times;
     }
@@ -155,21 +155,21 @@ fn times(
 
 /// Seconds for which a thread held the GIL. Samples show it only while it runs. If it had to share a CPU, it also held
 /// the GIL for the same share of the time in which it was runnable.
-fn had(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
+fn had(share: &GilShare, tid: Tid, spent: ThreadTime) -> f64 {
     let held = seconds(share.threads.get(&tid).copied().unwrap_or_default().held);
     let ran = seconds(spent.ran);
     if ran == 0.0 { held } else { held.max((held / ran).min(1.0) * awake(share, tid, spent)) }
 }
 
 /// Seconds for which it was running or runnable.
-fn awake(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
+fn awake(share: &GilShare, tid: Tid, spent: ThreadTime) -> f64 {
     let wanted = share.threads.get(&tid).copied().unwrap_or_default().wanted;
     seconds(share.observed) - seconds(wanted.total) - seconds(spent.asleep)
 }
 
 /// Why the holder keeps the others waiting, and what to try. The length of a wait does not tell: waiters wake up every
 /// switch interval, and if stacks are sampled those sleeps are what is counted.
-fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
+fn reason(share: &GilShare, holder: &Blocker, mean: f64) -> (String, &'static str) {
     let ran = seconds(holder.spent.ran);
     let awake = awake(share, holder.tid, holder.spent).max(0.0);
     let slept = holder.held - awake;
@@ -197,7 +197,7 @@ fn convoy(
     model: &Model,
     process: ProcessRef,
     share: &GilShare,
-    holder: &Holder,
+    holder: &Blocker,
     waiters: &[Tid],
     rows: &BTreeMap<Tid, Vec<GilRow>>,
 ) -> Finding {

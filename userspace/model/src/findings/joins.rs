@@ -5,9 +5,9 @@ use crate::Family;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
-use crate::families::cpu::Sum;
+use crate::families::cpu::CpuSum;
 use crate::families::redundancy::PairSum;
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::number::size;
 use crate::views;
 use crate::{
@@ -33,7 +33,7 @@ const SAMPLES: u64 = 100;
 /// Upper bound of the span of one event of waits for the GIL.
 const SPAN_MAX: Nanos = Nanos(6_000_000_000);
 
-type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a State)>>;
+type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a TransferState)>>;
 /// The waits of each thread, in the order of their ends.
 type Waits = HashMap<(ProcessRef, Tid), Vec<GilWait>>;
 /// A piece of a segment and its content: offset, size and hash.
@@ -104,7 +104,7 @@ fn behind_gil(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[(TransferId, &State)],
+    states: &[(TransferId, &TransferState)],
     waits: &Waits,
 ) -> Option<Finding> {
     let mut delays = Vec::new();
@@ -170,9 +170,9 @@ fn resent(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[(TransferId, &State)],
+    states: &[(TransferId, &TransferState)],
 ) -> Option<Finding> {
-    let mut sends: BTreeMap<Content, Vec<(TransferId, &State)>> = BTreeMap::new();
+    let mut sends: BTreeMap<Content, Vec<(TransferId, &TransferState)>> = BTreeMap::new();
     for (id, state) in states {
         let transfer = &state.transfer;
         let (Some(hash), Some(begun)) = (transfer.hash, transfer.begun()) else { continue };
@@ -241,7 +241,7 @@ fn no_overlap(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[(TransferId, &State)],
+    states: &[(TransferId, &TransferState)],
     samples: &[&Sample],
 ) -> Option<Finding> {
     if !model.is_on(Family::Cpu) || states.len() < TRANSFERS {
@@ -251,7 +251,7 @@ fn no_overlap(
     let pending = joined(pending.collect());
     let observed = seconds(model.observed(process, selection, Nanos(0)));
     let mut driving: BTreeMap<StackId, bool> = BTreeMap::new();
-    let (mut beside, mut apart) = (Sum::default(), Sum::default());
+    let (mut beside, mut apart) = (CpuSum::default(), CpuSum::default());
     let mut lines: BTreeMap<StackId, u64> = BTreeMap::new();
     for sample in samples {
         if *driving.entry(sample.stack).or_insert_with(|| drives_transfers(model, sample.stack)) {

@@ -4,7 +4,7 @@ use crate::Family;
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::number::size;
 use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
 use crate::{GilWait, Model, Nanos, Place, ProcessRef, Selection, StackId};
@@ -34,7 +34,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     }
     let workers = views::workers(model, selection);
     let rows = views::transfers(model, selection);
-    let mut by_process: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    let mut by_process: BTreeMap<ProcessRef, Vec<&TransferState>> = BTreeMap::new();
     for (_, state, _) in &rows {
         by_process.entry(state.transfer.process).or_default().push(state);
     }
@@ -146,7 +146,7 @@ fn gil(model: &Model, worker: &WorkerRow, waits: &[GilWait]) -> Option<Finding> 
     })
 }
 
-fn of_stage(states: &[&State], stage: Stage) -> Spread {
+fn of_stage(states: &[&TransferState], stage: Stage) -> Spread {
     let lengths = states.iter().filter_map(|state| stage.of(state));
     spread(lengths.map(|(from, to)| to.saturating_sub(from)).collect())
 }
@@ -155,7 +155,7 @@ fn slow_notify(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[&State],
+    states: &[&TransferState],
     workers: &[&WorkerRow],
 ) -> Option<Finding> {
     let (wakes, pending) = (of_stage(states, Stage::Notified), of_stage(states, Stage::Pending));
@@ -215,12 +215,12 @@ fn queue_grows(model: &Model, process: ProcessRef, depths: &[(Nanos, u64)]) -> O
 fn unfinished(
     model: &Model,
     process: ProcessRef,
-    states: &[&State],
+    states: &[&TransferState],
     workers: &[&WorkerRow],
     shuts_down: Option<Nanos>,
 ) -> Option<Finding> {
     let has_ended = model.process(process)?.ended.is_some();
-    let left: Vec<&&State> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
+    let left: Vec<&&TransferState> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
     let notifier = workers.iter().find(|worker| worker.role == Role::Notifier);
     if let Some(notifier) = notifier.filter(|_| !has_ended)
         && let Some(since) = shuts_down
@@ -295,8 +295,8 @@ fn shutdowns(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Nanos
     longest
 }
 
-fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Finding> {
-    let mut sends: BTreeMap<(u64, u64, u64, u64), Vec<&State>> = BTreeMap::new();
+fn resend(model: &Model, process: ProcessRef, states: &[&TransferState]) -> Option<Finding> {
+    let mut sends: BTreeMap<(u64, u64, u64, u64), Vec<&TransferState>> = BTreeMap::new();
     for state in states {
         let transfer = &state.transfer;
         if let Some(hash) = transfer.hash.filter(|_| transfer.bytes >= RESENT_BYTES) {

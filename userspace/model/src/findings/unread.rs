@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Evidence, Finding, Severity, Target, place};
-use crate::families::shm::{State, Verdict};
+use crate::families::shm::{SegmentState, SegmentVerdict};
 use crate::number::size;
 use crate::views::{self, own_line};
 use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, SegmentKind, Selection};
@@ -42,9 +42,9 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         }
         // A segment left behind is another finding (`shm/residue`).
         let is_over = match state.verdict_at(end) {
-            Verdict::Residue => continue,
-            Verdict::Released => true,
-            Verdict::Held => false,
+            SegmentVerdict::Residue => continue,
+            SegmentVerdict::Released => true,
+            SegmentVerdict::Held => false,
         };
         let made = lines.entry((process, line)).or_default();
         if sent.contains(&id) || has_readers(state) {
@@ -64,31 +64,31 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 }
 
 /// Whether its maker wrote to it. Mapped files are kept for later, and nameless memory is for children.
-fn is_filled(state: &State) -> bool {
+fn is_filled(state: &SegmentState) -> bool {
     let is_to_share = matches!(state.segment.kind, SegmentKind::Shm | SegmentKind::Memfd);
     is_to_share && (state.evicted.is_some() || state.allocated.is_some_and(|bytes| bytes > 0))
 }
 
 /// Whether UCX made it, for messages from processes that may connect later.
-fn is_transport(model: &Model, state: &State) -> bool {
+fn is_transport(model: &Model, state: &SegmentState) -> bool {
     let frames = state.stack.map_or(&[][..], |stack| model.stack(stack));
     let mut modules = frames.iter().filter_map(|frame| model.frame(*frame)?.module.as_deref());
     modules.any(|module| module.starts_with(TRANSPORT))
 }
 
-fn bytes(state: &State) -> u64 {
+fn bytes(state: &SegmentState) -> u64 {
     state.allocated.unwrap_or(state.segment.bytes)
 }
 
 /// Whether another process held it, or may still receive it.
-fn has_readers(state: &State) -> bool {
+fn has_readers(state: &SegmentState) -> bool {
     let mut pids = state.holders.keys().chain(state.past.iter().map(|past| &past.pid));
     pids.any(|pid| Some(*pid) != state.segment.creator) || state.in_flight > 0 || !state.passed.is_empty()
 }
 
 /// Segments that contain buffers of transfers.
 fn sent(model: &Model) -> BTreeSet<SegmentId> {
-    let region = |state: &crate::families::ucx::State| {
+    let region = |state: &crate::families::ucx::TransferState| {
         let transfer = &state.transfer;
         let mut around = model.regions_at_time(transfer.process, transfer.buffer, transfer.begun()?);
         around.find_map(|region| match region.id {

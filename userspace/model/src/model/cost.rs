@@ -10,7 +10,7 @@ const KEPT: usize = 3600;
 
 /// The resources pyobs has used since the recording began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct Usage {
     pub at: Nanos,
     pub bpf: Nanos,
     pub cpu: Nanos,
@@ -19,7 +19,7 @@ pub struct Cost {
     pub rss_bytes: u64,
 }
 
-impl Cost {
+impl Usage {
     /// Usage without one-time work.
     pub fn steady(&self) -> Nanos {
         Nanos(self.bpf.0.saturating_add(self.cpu.saturating_sub(self.startup).0))
@@ -37,17 +37,17 @@ impl Cost {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Costs(VecDeque<Cost>);
+pub(super) struct Usages(VecDeque<Usage>);
 
-impl Costs {
-    pub(super) fn add(&mut self, cost: Cost) {
+impl Usages {
+    pub(super) fn add(&mut self, cost: Usage) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
         self.0.push_back(cost);
     }
 
-    pub(super) fn now(&self) -> Cost {
+    pub(super) fn now(&self) -> Usage {
         self.0.back().copied().unwrap_or_default()
     }
 

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
-use crate::families::redundancy::{Accesses, Line as Place, PairSum};
+use crate::families::redundancy::{Accesses, Line, PairSum};
 use crate::views::{self, PairNode, RedundancyView, pair_tree};
 use crate::{Model, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Redundancy {
+pub struct RedundancyOut {
     /// The source of the addresses.
     pub sampler: &'static str,
     pub rate_hz: u32,
@@ -22,15 +22,15 @@ pub struct Redundancy {
     pub timed_out: u64,
     pub taken: u64,
     pub storms: u64,
-    pub lines: Vec<Line>,
+    pub lines: Vec<LineOut>,
     pub calls: Vec<Call>,
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PairOut>,
     /// All pairs of all threads, as one tree.
-    pub tree: Vec<Node>,
+    pub tree: Vec<NodeOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct LineOut {
     pub pid: Pid,
     pub frame: FrameOut,
     pub native_s: f64,
@@ -71,7 +71,7 @@ pub struct Call {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pair {
+pub struct PairOut {
     pub pid: Pid,
     pub kind: PairKind,
     pub memory: &'static str,
@@ -101,10 +101,10 @@ pub struct Side {
 
 /// A node in the tree of pairs, which descends the stack of the first access and then that of the second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
+pub struct NodeOut {
     /// Index of the parent, which precedes this node; `null` for an outermost frame.
     pub parent: Option<usize>,
-    pub access: Access,
+    pub access: AccessOut,
     pub frame: FrameOut,
     pub equal: u64,
     pub compared: u64,
@@ -114,20 +114,20 @@ pub struct Node {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Access {
+pub enum AccessOut {
     First,
     Second,
 }
 
-pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usize) -> Redundancy {
+pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usize) -> RedundancyOut {
     let model = source.model;
     let view = views::redundancy(model, selection);
     let (counts, rate_hz) = (model.redundancy().counts(), model.meta().rate_hz);
     let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
-    let mut lines: Vec<(&Place, &Accesses)> = view.lines.iter().collect();
+    let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
     lines.sort_by(|one, other| cost(other.1).total_cmp(&cost(one.1)));
-    let line = |(place, sum): (&Place, &Accesses)| {
-        Some(Line {
+    let line = |(place, sum): (&Line, &Accesses)| {
+        Some(LineOut {
             pid: pid(model, place.process)?,
             frame: FrameOut::from(model.frame(place.frame)?),
             native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
@@ -163,7 +163,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
     pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
     let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
         let side = |id| Side { tid: pair.tid, stack: source.stack(id) };
-        Some(Pair {
+        Some(PairOut {
             pid: pid(model, pair.process)?,
             kind: pair.kind,
             memory: pair.touched.name(),
@@ -180,7 +180,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             region: pair.region.and_then(|id| RegionOut::of(model, id)),
         })
     });
-    Redundancy {
+    RedundancyOut {
         sampler: counts.sampler.name(),
         rate_hz,
         samples: counts.samples,
@@ -197,12 +197,12 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
     }
 }
 
-fn tree(model: &Model, view: &RedundancyView) -> Vec<Node> {
+fn tree(model: &Model, view: &RedundancyView) -> Vec<NodeOut> {
     let node = |node: PairNode| {
         let frame = FrameOut::from(model.frame(node.frame)?);
-        let access = if node.is_second { Access::Second } else { Access::First };
+        let access = if node.is_second { AccessOut::Second } else { AccessOut::First };
         let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = node.sum;
-        Some(Node { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
+        Some(NodeOut { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
     };
     // All frames are known, so no node is dropped.
     pair_tree(model, &view.pairs).into_iter().filter_map(node).collect()

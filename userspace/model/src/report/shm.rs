@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{StackOut, source::Source};
-use crate::families::shm::{self, PastHolder, State, Verdict};
+use crate::families::shm::{self, PastHolder, SegmentState, SegmentVerdict};
 use crate::views;
 use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind, Selection};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Segment {
+pub struct SegmentOut {
     /// `dev:ino:generation`.
     pub id: String,
     pub name: Option<String>,
@@ -32,15 +32,15 @@ pub struct Segment {
     /// Present holders.
     pub holders: Vec<Now>,
     /// Past holders, each with the most that it held at one time.
-    pub past_holders: Vec<Past>,
-    pub passed: Vec<Pass>,
+    pub past_holders: Vec<PastHolderOut>,
+    pub passed: Vec<PassOut>,
     pub verdict: &'static str,
     /// The stack that made it, root first.
     pub stack: StackOut,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Holder {
+pub struct HolderOut {
     pub pid: Pid,
     pub fds: u32,
     pub mappings: u32,
@@ -49,7 +49,7 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Now {
     #[serde(flatten)]
-    pub holder: Holder,
+    pub holder: HolderOut,
     /// Resident bytes in its mappings, and the same with each page divided by the number of processes that map it.
     pub resident_bytes: Option<u64>,
     pub share_bytes: Option<u64>,
@@ -66,32 +66,32 @@ pub struct Mapped {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Past {
+pub struct PastHolderOut {
     #[serde(flatten)]
-    pub holder: Holder,
+    pub holder: HolderOut,
     pub from_s: f64,
     pub to_s: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pass {
+pub struct PassOut {
     pub from_pid: Option<Pid>,
     pub to_pid: Pid,
     pub at_s: f64,
 }
 
-impl From<&PastHolder> for Past {
+impl From<&PastHolder> for PastHolderOut {
     fn from(past: &PastHolder) -> Self {
         let PastHolder { pid, fds, mappings, from, to, .. } = *past;
-        Self { holder: Holder { pid, fds, mappings }, from_s: from.as_secs_f64(), to_s: to.as_secs_f64() }
+        Self { holder: HolderOut { pid, fds, mappings }, from_s: from.as_secs_f64(), to_s: to.as_secs_f64() }
     }
 }
 
 /// Largest first.
-pub(super) fn segments(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Segment> {
+pub(super) fn segments(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<SegmentOut> {
     let mut states = views::segments(source.model, selection);
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
-    let out = |(id, state): (SegmentId, &State)| segment(source, id, state, state.verdict_at(selection.end()));
+    let out = |(id, state): (SegmentId, &SegmentState)| segment(source, id, state, state.verdict_at(selection.end()));
     states.into_iter().take(limit).map(out).collect()
 }
 
@@ -103,17 +103,17 @@ fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
         offset: region.offset,
     });
     Now {
-        holder: Holder { pid, fds: holder.fds, mappings: holder.mappings },
+        holder: HolderOut { pid, fds: holder.fds, mappings: holder.mappings },
         resident_bytes: holder.shown.map(|shown| shown.resident),
         share_bytes: holder.shown.map(|shown| shown.share),
         ranges: ranges.collect(),
     }
 }
 
-fn segment(source: &Source<'_>, id: SegmentId, state: &State, verdict: Verdict) -> Segment {
+fn segment(source: &Source<'_>, id: SegmentId, state: &SegmentState, verdict: SegmentVerdict) -> SegmentOut {
     let segment = &state.segment;
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
-    Segment {
+    SegmentOut {
         id: state.id(),
         name: segment.name.as_deref().map(str::to_owned),
         dev: segment.dev,
@@ -128,11 +128,11 @@ fn segment(source: &Source<'_>, id: SegmentId, state: &State, verdict: Verdict) 
         ended_s: seconds(state.ended),
         resident_bytes: state.allocated.filter(|_| state.segment.kind != SegmentKind::File),
         holders: state.holders.iter().map(|(pid, of)| holder(source.model, id, *pid, of)).collect(),
-        past_holders: state.past.iter().map(Past::from).collect(),
+        past_holders: state.past.iter().map(PastHolderOut::from).collect(),
         passed: state
             .passed
             .iter()
-            .map(|pass| Pass { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
+            .map(|pass| PassOut { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
             .collect(),
         verdict: verdict.name(),
         stack: source.maybe_stack(state.stack),

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::views;
 use crate::{
     Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Region, RegionId, Selection, Tid, TransferId,
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Transfer {
+pub struct TransferOut {
     pub pid: Pid,
     /// The thread that requested it.
     pub tid: Tid,
@@ -126,18 +126,18 @@ pub struct Worker {
     pub gil_wait_s: Option<f64>,
 }
 
-pub(super) fn transfers(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Transfer> {
+pub(super) fn transfers(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<TransferOut> {
     let rows = views::transfers(source.model, selection);
     let out = |(id, state, bytes)| transfer(source, id, state, bytes);
     rows.into_iter().take(limit).filter_map(out).collect()
 }
 
-fn transfer(source: &Source<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+fn transfer(source: &Source<'_>, id: TransferId, state: &TransferState, bytes: u64) -> Option<TransferOut> {
     let model = source.model;
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
-    Some(Transfer {
+    Some(TransferOut {
         pid: pid(model, transfer.process)?,
         tid: transfer.tid,
         library: transfer.library,
@@ -201,11 +201,11 @@ pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount>
 }
 
 pub(super) fn stages(model: &Model, selection: &Selection) -> Vec<TransferStage> {
-    let mut processes: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    let mut processes: BTreeMap<ProcessRef, Vec<&TransferState>> = BTreeMap::new();
     for (_, state) in model.ucx().transfers().filter(|(_, state)| views::has_transfer(selection, state)) {
         processes.entry(state.transfer.process).or_default().push(state);
     }
-    let of_one = |(process, states): (ProcessRef, Vec<&State>)| {
+    let of_one = |(process, states): (ProcessRef, Vec<&TransferState>)| {
         let pid = pid(model, process)?;
         Some(views::stages(&states.into_iter()).map(|(stage, spread)| stage_out(pid, stage, &spread)))
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::families::Forgotten;
-use crate::families::arena::State;
+use crate::families::arena::ArenaState;
 use crate::{ArenaId, FrameId, Model, Nanos, ProcessRef, Region, RegionId, Selection, StackId, Transfer};
 
 /// The arenas of one kind, or the MemInfos, born at one line of one process.
@@ -50,7 +50,7 @@ impl BirthRow {
     }
 
     /// Adds an arena as it was just before `end`. Its fullness is from the last examination.
-    fn add(&mut self, id: ArenaId, state: &State, end: Nanos) {
+    fn add(&mut self, id: ArenaId, state: &ArenaState, end: Nanos) {
         self.born += 1;
         self.ids.push(id);
         if !state.is_kept_at(end) {
@@ -68,7 +68,7 @@ impl BirthRow {
 }
 
 /// Whether an arena lived in the time and in one of the processes of `selection`.
-pub fn is_selected(state: &State, selection: &Selection) -> bool {
+pub fn is_selected(state: &ArenaState, selection: &Selection) -> bool {
     let is_picked = selection.processes.as_ref().is_none_or(|picked| picked.contains(&state.arena.process));
     let is_before = selection.to.is_none_or(|to| state.begun < to);
     let is_after = selection.from.is_none_or(|from| state.died.is_none_or(|(died, _)| died >= from));

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use foldhash::HashMap;
 
 use super::Look;
-use crate::families::cpu::Sum;
+use crate::families::cpu::CpuSum;
 use crate::{FrameId, Model, Nanos, Place, ProcessRef, Selection};
 
 /// A frame in one process.
@@ -14,9 +14,9 @@ pub struct CpuRow {
     pub process: ProcessRef,
     pub frame: FrameId,
     /// Samples in which it is the leaf.
-    pub own: Sum,
+    pub own: CpuSum,
     /// Samples in which it appears; recursion counts once.
-    pub total: Sum,
+    pub total: CpuSum,
     /// The standard errors of the own and the total time.
     pub own_error: Nanos,
     pub total_error: Nanos,
@@ -26,8 +26,8 @@ pub struct CpuRow {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuLineRow {
     pub frame: FrameId,
-    pub own: Sum,
-    pub total: Sum,
+    pub own: CpuSum,
+    pub total: CpuSum,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,7 +35,7 @@ pub struct CpuLines {
     /// In the order of [`cpu_frames`].
     pub rows: Vec<CpuLineRow>,
     /// The sum that the rows are shares of.
-    pub all: Sum,
+    pub all: CpuSum,
 }
 
 /// The frames of the selected samples, sorted by own time, then total time, then frame id.
@@ -43,7 +43,7 @@ pub fn cpu_frames(model: &Model, selection: &Selection) -> Vec<CpuRow> {
     let (rows, all) = added(model, selection, |place, frames: &mut Vec<_>| {
         frames.extend(model.stack(place.stack).iter().map(|frame| (*frame, place.process)));
     });
-    let error = |part: Sum| Nanos::from_secs_f64(part.share_of(&all).1 * all.time.as_secs_f64());
+    let error = |part: CpuSum| Nanos::from_secs_f64(part.share_of(&all).1 * all.time.as_secs_f64());
     rows.into_iter()
         .map(|Row { key: (frame, process), own, total }| CpuRow {
             process,
@@ -66,8 +66,8 @@ pub fn cpu_lines(model: &Model, selection: &Selection, look: Look) -> CpuLines {
 
 struct Row<K> {
     key: K,
-    own: Sum,
-    total: Sum,
+    own: CpuSum,
+    total: CpuSum,
 }
 
 /// Sums over the keys that `keys` extracts from each stack (root first), and over all samples.
@@ -75,9 +75,9 @@ fn added<K: Copy + Ord + Hash>(
     model: &Model,
     selection: &Selection,
     keys: impl Fn(&Place, &mut Vec<K>),
-) -> (Vec<Row<K>>, Sum) {
-    let mut sums: HashMap<K, (Sum, Sum)> = HashMap::default();
-    let (mut all, mut seen) = (Sum::default(), Vec::new());
+) -> (Vec<Row<K>>, CpuSum) {
+    let mut sums: HashMap<K, (CpuSum, CpuSum)> = HashMap::default();
+    let (mut all, mut seen) = (CpuSum::default(), Vec::new());
     for (place, sum) in model.cpu().sums(selection) {
         all.add(sum);
         seen.clear();

@@ -9,7 +9,7 @@ use foldhash::HashMap;
 use super::slots::Running;
 use super::weight::add;
 use super::{Series, Slots, gil_shares, own_line, spread, transfers};
-use crate::families::nrt::Sum;
+use crate::families::nrt::SiteSum;
 use crate::{FrameId, Model, Nanos, ProcessRef, Selection, StackId, Tid};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,7 +139,7 @@ fn memory(model: &Model, selection: &Selection, slots: Slots) -> MemoryLine {
     }
     if selection.end() > model.now() {
         let sums = model.nrt().sums().filter(|(site, _)| selection.has_process(site.process));
-        let add = |(count, bytes): (u64, u64), sum: &Sum| (count + sum.live(), bytes.saturating_add(sum.bytes));
+        let add = |(count, bytes): (u64, u64), sum: &SiteSum| (count + sum.live(), bytes.saturating_add(sum.bytes));
         line.meminfos = Some(sums.fold((0, 0), |all, (_, sum)| add(all, sum)));
     }
     line.series = running.series();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::transfers::has_transfer;
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::{Model, Nanos, ProcessRef, Selection};
 
 /// A count over time: each value holds from its time on.
@@ -35,7 +35,7 @@ impl Stage {
     }
 
     /// When the stage began and ended.
-    pub fn of(self, state: &State) -> Option<(Nanos, Nanos)> {
+    pub fn of(self, state: &TransferState) -> Option<(Nanos, Nanos)> {
         let transfer = &state.transfer;
         Some(match self {
             Self::Queued => (transfer.registered?, transfer.submitted.filter(|_| !transfer.operation.is_multi())?),
@@ -85,7 +85,7 @@ pub fn spread(mut lengths: Vec<Nanos>) -> Spread {
 }
 
 /// The stages of these transfers. A transfer of several buffers is pending while its parts are, so only they count.
-pub fn stages<'model>(states: &(impl Iterator<Item = &'model State> + Clone)) -> [(Stage, Spread); 4] {
+pub fn stages<'model>(states: &(impl Iterator<Item = &'model TransferState> + Clone)) -> [(Stage, Spread); 4] {
     Stage::ALL.map(|stage| {
         let own = states.clone().filter(|state| stage != Stage::Pending || !state.transfer.operation.is_multi());
         let lengths = own.filter_map(|state| stage.of(state));
@@ -113,7 +113,7 @@ fn queued<'a>(
     selection: &'a Selection,
 ) -> impl Iterator<Item = (ProcessRef, impl Iterator<Item = (Nanos, i64)>)> + 'a {
     let all = model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state));
-    all.filter_map(|(_, State { transfer, .. })| {
+    all.filter_map(|(_, TransferState { transfer, .. })| {
         let is_delayed = transfer.is_delayed() || transfer.submitted.is_none();
         let registered = transfer.registered.filter(|_| is_delayed && !transfer.operation.is_multi())?;
         let submitted = transfer.submitted.map(|submitted| (submitted, -1));

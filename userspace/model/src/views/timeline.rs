@@ -249,7 +249,7 @@ fn transfer_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lan
 fn segment_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lane> {
     let mut segments = segments(model, selection);
     segments.sort_by_key(|(id, state)| (std::cmp::Reverse(state.segment.bytes), *id));
-    let lane = |(id, state): (SegmentId, &crate::families::shm::State)| {
+    let lane = |(id, state): (SegmentId, &crate::families::shm::SegmentState)| {
         let mut sums = Running::new(slots);
         sums.add(slots, (state.begun, state.ended.unwrap_or(slots.to)), state.segment.bytes);
         Lane { id: LaneId::Segment(id), cells: Cells::Amounts(sums.series()) }

@@ -4,7 +4,7 @@ use crate::Family;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{gil_shares, queues};
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
 
 /// UCXX announces the parts of a transfer of several buffers in messages of this size, each for up to 100 parts
@@ -13,7 +13,7 @@ const HEADER_BYTES: u64 = 1209;
 const HEADER_PARTS: usize = 100;
 
 /// Whether it matches the processes, threads and times of `selection`.
-pub fn has_transfer(selection: &Selection, state: &State) -> bool {
+pub fn has_transfer(selection: &Selection, state: &TransferState) -> bool {
     let transfer = &state.transfer;
     let ends_after = selection.from.is_none_or(|from| state.ended().is_none_or(|ended| ended >= from));
     let begins_before = selection.to.is_none_or(|to| transfer.begun().is_none_or(|begun| begun < to));
@@ -22,7 +22,7 @@ pub fn has_transfer(selection: &Selection, state: &State) -> bool {
 
 /// Transfers in the order of first sight, with their bytes. A transfer of several buffers has the bytes of its parts,
 /// without the header messages.
-pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(TransferId, &'model State, u64)> {
+pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(TransferId, &'model TransferState, u64)> {
     let mut parts: BTreeMap<TransferId, Vec<u64>> = BTreeMap::new();
     for (_, state) in model.ucx().transfers() {
         if let Some(parent) = state.transfer.parent {

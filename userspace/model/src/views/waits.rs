@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::By;
-use crate::families::offcpu::Sum;
-use crate::families::{Sampled, Times, gil};
+use crate::families::gil::GilSum;
+use crate::families::offcpu::SleepSum;
+use crate::families::{Sampled, Times};
 use crate::{
     Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, Sleep, StackId, Tid, WaitReason, Waker,
 };
@@ -109,14 +110,14 @@ impl GilShare {
 /// Sorted by time, most first.
 pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
     let sums = model.offcpu().sums(selection);
-    let mut rows: BTreeMap<_, Sum<'_>> = BTreeMap::new();
+    let mut rows: BTreeMap<_, SleepSum<'_>> = BTreeMap::new();
     for (key, sum) in sums {
         let Place { process, tid, stack } = key.place;
         let frame = python_leaf(model, stack, by);
         rows.entry((process, tid, key.reason, frame, inner(model, stack))).or_default().add(sum);
     }
     let since = model.offcpu().since();
-    let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), Sum<'_>)| SleepRow {
+    let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), SleepSum<'_>)| SleepRow {
         process,
         tid,
         reason,
@@ -134,14 +135,14 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
 
 /// Sorted by time, most first.
 pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
-    let mut rows: BTreeMap<_, gil::Sum> = BTreeMap::new();
+    let mut rows: BTreeMap<_, GilSum> = BTreeMap::new();
     for (key, times) in model.gil().sums(selection) {
         let Place { process, tid, stack } = key.waiter;
         let holder_frame = key.holder.and_then(|holder| python_leaf(model, holder.stack, by));
         let row = (process, tid, python_leaf(model, stack, by), key.holder.map(|holder| holder.tid), holder_frame);
         rows.entry(row).or_default().add(times);
     }
-    let row = |((process, waiter, frame, holder, holder_frame), gil::Sum { times, sampled })| GilRow {
+    let row = |((process, waiter, frame, holder, holder_frame), GilSum { times, sampled })| GilRow {
         process,
         waiter,
         frame,
@@ -163,7 +164,7 @@ pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, 
         share.held = share.held.saturating_add(held);
         share.threads.entry(tid).or_default().held = held;
     }
-    for (key, gil::Sum { times, sampled }) in model.gil().sums(selection) {
+    for (key, GilSum { times, sampled }) in model.gil().sums(selection) {
         let share = shares.entry(key.waiter.process).or_default();
         share.wanted.add(times);
         share.sampled.add(sampled);
