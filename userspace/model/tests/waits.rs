@@ -285,7 +285,7 @@ fn a_window_forgets_waits_and_calls() {
         let sleeps = model.offcpu().sleeps(&everything).count();
         (sleeps, model.gil().waits(&everything).count(), model.gil().held(&everything).values().map(|it| it.0).sum())
     };
-    assert_eq!(counts(&model), (3, 3, 3 * SECOND), "never more than so many");
+    assert_eq!(counts(&model), (3, 3, 3 * SECOND), "never more than the limit");
     let share = &views::gil_shares(&model, &Selection::default())[&PROCESS];
     assert_eq!(share.observed, Nanos(3 * SECOND), "what was held before 2 s is forgotten");
     model.advance(Nanos(14 * SECOND + 1));

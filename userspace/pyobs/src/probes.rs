@@ -37,12 +37,12 @@ pub(crate) fn help() -> String {
         specs.map(|FamilySpec { family, shows, .. }| format!("{family} ({shows})")).collect::<Vec<_>>().join(", ")
     };
     format!(
-        "Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it\n\n\
-         On by default: {}. Off unless asked for: {}. `arena` follows the arenas of libraries, too, where they are named, such as \
+        "Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` removes from it\n\n\
+         On by default: {}. Off by default: {}. `arena` also follows the arenas of libraries that you name, such as \
          `+arena=quelling_blade,numpy,./own.toml`. `+eval` counts the most called functions, in short windows that stay inside \
          the budget; `eval=MODULE:QUALNAME,...` counts and times all calls of these, such as \
-         `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is typed too. What a family \
-         needs, `pyobs doctor` says.",
+         `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is typed too. `pyobs doctor` \
+         says what each family needs.",
         names(true),
         names(false),
     )
