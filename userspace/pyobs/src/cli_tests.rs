@@ -1,3 +1,5 @@
+//! Tests of the command line: what is accepted, and the sentence for what is refused.
+
 use super::*;
 
 #[track_caller]

@@ -1,3 +1,5 @@
+//! `pyobs completions`: prints completions for a shell.
+
 use std::io;
 
 use clap::CommandFactory;

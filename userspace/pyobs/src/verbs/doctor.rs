@@ -1,3 +1,5 @@
+//! `pyobs doctor`: prints what works on this machine, what does not, and what to do.
+
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 

@@ -1,3 +1,5 @@
+//! `pyobs export`: writes a recording in the format of another tool.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};

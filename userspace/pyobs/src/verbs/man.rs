@@ -1,3 +1,5 @@
+//! `pyobs man`: prints the manual page.
+
 use std::io::{self, Write};
 
 use clap::{ArgAction, Command, CommandFactory};

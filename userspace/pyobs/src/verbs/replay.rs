@@ -1,3 +1,5 @@
+//! `pyobs replay`: the dashboard over a recording.
+
 use std::io::{self, IsTerminal};
 
 use pyobs_capture::source;

@@ -1,3 +1,5 @@
+//! `pyobs report`: prints what happened in a recording, in words or as JSON.
+
 use std::io::{self, BufWriter, Write};
 
 use pyobs_export::{Error, Format, Options};

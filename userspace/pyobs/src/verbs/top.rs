@@ -1,3 +1,5 @@
+//! `pyobs top`: the live dashboard. One thread captures, and the main thread draws.
+
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::thread;
