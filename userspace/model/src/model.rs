@@ -71,7 +71,7 @@ pub struct ThreadState {
 
 /// What all lines of a function have in common.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Function {
+struct FunctionKey {
     kind: FrameKind,
     name: Arc<str>,
     module: Option<Arc<str>>,
@@ -79,7 +79,7 @@ struct Function {
     first_line: Option<u32>,
 }
 
-impl Function {
+impl FunctionKey {
     fn of(frame: &Frame) -> Self {
         Self {
             kind: frame.kind,
@@ -101,7 +101,7 @@ pub struct Model {
     interpreters: Interpreters,
     /// For each frame, the first frame seen of its function.
     functions: Vec<FrameId>,
-    function_ids: HashMap<Function, FrameId>,
+    function_ids: HashMap<FunctionKey, FrameId>,
     stacks: Vec<Arc<[FrameId]>>,
     cpu: Cpu,
     offcpu: OffCpu,
@@ -157,7 +157,7 @@ impl Model {
         match event {
             Event::Frame { id, frame } => {
                 if id.0 as usize == self.frames.len() {
-                    let function = self.function_ids.entry(Function::of(frame)).or_insert(*id);
+                    let function = self.function_ids.entry(FunctionKey::of(frame)).or_insert(*id);
                     self.functions.push(*function);
                     self.frames.push(frame.clone());
                     self.interpreters.add(&self.frames);
