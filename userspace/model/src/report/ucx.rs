@@ -103,7 +103,7 @@ pub struct TransferQueue {
     /// The times of the first and last change.
     pub from_s: f64,
     pub to_s: f64,
-    /// The maximum in each of [`QUEUE_PARTS`] equal parts of the time in between.
+    /// The maximum in each of `QUEUE_PARTS` equal parts of the time in between.
     pub depths: Vec<u64>,
 }
 
