@@ -12,7 +12,7 @@ mod waits;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::views::{self, Stage, birthplace};
 use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, TransferId};
 
@@ -60,7 +60,7 @@ impl Step {
 }
 
 /// The steps of a transfer in order, with their threads and times.
-fn steps(state: &State) -> Vec<(Step, Tid, Nanos)> {
+fn steps(state: &TransferState) -> Vec<(Step, Tid, Nanos)> {
     let transfer = &state.transfer;
     let asked = transfer.registered.map(|at| (Step::Ask, transfer.tid, at));
     let submitted = transfer.submitted.filter(|_| !transfer.operation.is_multi()).zip(transfer.submitter);
@@ -148,7 +148,7 @@ fn write_thread(
 fn write_transfer(
     model: &Model,
     id: TransferId,
-    state: &State,
+    state: &TransferState,
     bytes: u64,
     trace: &mut Trace<'_>,
 ) -> Result<(), Error> {
@@ -163,7 +163,7 @@ fn write_transfer(
     trace.slices(Track::Transfer(trace.process(transfer.process), transfer.operation, id), slices)
 }
 
-fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, String> {
+fn args(model: &Model, state: &TransferState, bytes: u64) -> BTreeMap<&'static str, String> {
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let mut args = BTreeMap::from([

@@ -1,4 +1,4 @@
-//! What a recording says, in the shape of `pyobs report --json` (docs/report-json.md).
+//! The contents of a recording, in the shape of `pyobs report --json` (docs/report-json.md).
 
 mod arena;
 mod nrt;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::arena::Arena;
+pub use self::arena::ArenaOut;
 pub use self::nrt::MemInfos;
-pub use self::redundancy::Redundancy;
+pub use self::redundancy::RedundancyOut;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
-pub use self::shm::Segment;
+pub use self::shm::SegmentOut;
 use self::source::Source;
-pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
+pub use self::ucx::{TransferCount, TransferOut, TransferQueue, TransferStage, Worker};
 
 use crate::Refused;
 use crate::families::{Times, eval, gil, offcpu};
@@ -32,36 +32,36 @@ use crate::model as held;
 use crate::views::{self, GilShare, Role};
 use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid, WaitReason, Waker};
 
-/// The version of the JSON shape.
+/// Version of the JSON schema.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub version: u32,
     pub recording: Recording,
-    /// Families that were asked for and could not be had.
+    /// Families that were requested but are unavailable.
     pub refused: Vec<Refused>,
-    /// Every record, sample or lookup that was lost, by reason.
+    /// Lost records, samples and lookups, by reason.
     pub loss: BTreeMap<&'static str, u64>,
-    pub cost: Cost,
-    pub shed: Vec<Shed>,
-    pub processes: Vec<Process>,
-    /// `None` when the family `cpu` was off.
+    pub cost: CostOut,
+    pub shed: Vec<ShedOut>,
+    pub processes: Vec<ProcessOut>,
+    /// `None` if the family `cpu` was off.
     pub frames: Option<Vec<FrameCount>>,
-    pub stacks: Option<Stacks>,
-    /// `None` when the family was off, as below.
-    pub offcpu: Option<Vec<OffCpu>>,
-    pub gil: Option<Vec<Gil>>,
+    pub stacks: Option<StacksOut>,
+    /// `None` if the family was off; the same holds for the fields below.
+    pub offcpu: Option<Vec<SleepOut>>,
+    pub gil: Option<Vec<GilWaitOut>>,
     pub calls: Option<Vec<CallCount>>,
-    pub arenas: Option<Vec<Arena>>,
-    pub segments: Option<Vec<Segment>>,
+    pub arenas: Option<Vec<ArenaOut>>,
+    pub segments: Option<Vec<SegmentOut>>,
     pub meminfos: Option<MemInfos>,
-    pub transfers: Option<Vec<Transfer>>,
+    pub transfers: Option<Vec<TransferOut>>,
     pub transfer_counts: Option<Vec<TransferCount>>,
     pub transfer_stages: Option<Vec<TransferStage>>,
     pub transfer_queues: Option<Vec<TransferQueue>>,
     pub workers: Option<Vec<Worker>>,
-    pub redundancy: Option<Redundancy>,
+    pub redundancy: Option<RedundancyOut>,
     pub findings: Vec<Finding>,
 }
 
@@ -74,34 +74,34 @@ pub struct Recording {
     pub pyobs: String,
     pub rate_hz: u32,
     pub probes: Vec<String>,
-    /// What drove the CPU samples: `cycles` or `cpu-clock`.
+    /// The clock of the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
-    /// What repaired the account of segments: `iterators` or `proc`. `None` when the family `shm` was off.
+    /// What corrected the knowledge about segments: `iterators` or `proc`. `None` if the family `shm` was off.
     pub segment_repair: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
+pub struct CostOut {
     pub bpf_s: f64,
     pub cpu_s: f64,
-    /// The part of `cpu_s` that is done once for each file or process.
+    /// The part of `cpu_s` spent once per file or process.
     pub startup_s: f64,
     pub rss_bytes: u64,
     pub shed: Vec<String>,
 }
 
-/// A measure that kept pyobs inside the budget.
+/// A measure that kept pyobs inside the budget, and when it applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Shed {
+pub struct ShedOut {
     pub from_s: f64,
-    /// `None` where it held until the end.
+    /// `None` if it applied until the end.
     pub to_s: Option<f64>,
     pub family: String,
     pub measure: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Process {
+pub struct ProcessOut {
     pub pid: Pid,
     pub ppid: Pid,
     pub command: String,
@@ -109,27 +109,27 @@ pub struct Process {
     pub started_s: Option<f64>,
     pub ended_s: Option<f64>,
     pub samples: u64,
-    /// The CPU time that the samples stand for.
+    /// The CPU time that the samples represent.
     pub cpu_s: f64,
     pub threads: Vec<Thread>,
-    /// `None` when the family `shm` was off, or nobody has looked.
+    /// `None` if the family `shm` was off, or memory was never examined.
     pub memory: Option<Memory>,
-    /// `None` when nobody was seen to hold or want it.
+    /// `None` if no thread was seen to hold the GIL or wait for it.
     pub gil: Option<GilTime>,
 }
 
-/// What became of the time in which the process was watched.
+/// The GIL over the time in which the process was watched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GilTime {
     pub observed_s: f64,
     pub held_s: f64,
     /// The waits of all threads together.
     pub wanted_s: f64,
-    pub threads: Vec<GilThread>,
+    pub threads: Vec<GilThreadOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GilThread {
+pub struct GilThreadOut {
     pub tid: Tid,
     pub held_s: f64,
     pub wanted_s: f64,
@@ -139,7 +139,7 @@ pub struct GilThread {
 pub struct Thread {
     pub tid: Tid,
     pub name: Option<String>,
-    /// One of those that it has among `workers`.
+    /// One of its roles in `workers`.
     pub role: Option<&'static str>,
     pub samples: u64,
     pub cpu_s: f64,
@@ -153,14 +153,14 @@ pub struct FrameCount {
     #[serde(rename = "self")]
     pub own: u64,
     pub total: u64,
-    /// The CPU time that these stand for, and the standard error of each.
+    /// The CPU time that these represent, and the standard error of each.
     pub self_s: f64,
     pub total_s: f64,
     pub self_error_s: f64,
     pub total_error_s: f64,
 }
 
-/// A frame as JSON has it.
+/// A frame as it appears in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FrameOut {
     pub kind: FrameKind,
@@ -170,18 +170,18 @@ pub struct FrameOut {
     pub line: Option<u32>,
 }
 
-/// Root first; shared by all rows that have it.
+/// Root first. Rows with the same stack share it.
 pub type StackOut = Arc<[FrameOut]>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Stacks {
+pub struct StacksOut {
     pub samples: u64,
     pub complete: u64,
     pub truncated: u64,
     pub failed: BTreeMap<&'static str, u64>,
-    /// Of the complete ones, those with all their native frames.
+    /// Complete samples with all their native frames.
     pub whole: u64,
-    /// And the others, by what cut them short.
+    /// The other complete samples, by the reason that cut them short.
     pub cut: BTreeMap<&'static str, u64>,
 }
 
@@ -193,7 +193,7 @@ pub struct Spent {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OffCpu {
+pub struct SleepOut {
     pub pid: Pid,
     pub tid: Tid,
     /// Root first.
@@ -201,9 +201,9 @@ pub struct OffCpu {
     pub reason: WaitReason,
     #[serde(flatten)]
     pub spent: Spent,
-    /// How many stacks the figures rest on: they are exact if it is `count`.
+    /// The number of stacks behind the figures. They are exact if it equals `count`.
     pub stacks: u64,
-    /// Who ended the longest sleeps together first.
+    /// Sorted by the total length of the sleeps they ended, longest first.
     pub wakers: Vec<WakerCount>,
 }
 
@@ -216,18 +216,19 @@ pub struct WakerCount {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Gil {
+pub struct GilWaitOut {
     pub pid: Pid,
     pub waiter: ThreadStack,
     pub holder: Option<ThreadStack>,
-    /// The waits that began behind the holder, the time that was spent behind it, and the longest whole wait that was
-    /// spent behind it in part.
+    /// The number of waits that began behind the holder, the time spent behind it, and the longest whole wait that was
+    /// at least partly behind it.
     #[serde(flatten)]
     pub spent: Spent,
-    /// What `count` counts: `waits`; or `pieces` of at most a switch interval if stacks were sampled, which are at least as many.
-    /// Times are exact for a thread as a whole, and its lines and holders share them by estimate then.
+    /// The unit of `count`: `waits`, or `pieces` if stacks were sampled. Pieces last at most a switch interval, so
+    /// there are at least as many. The times of a whole thread are exact, but their split over lines and holders is
+    /// then an estimate.
     pub count_of: &'static str,
-    /// How many stacks the figures rest on.
+    /// The number of stacks behind the figures.
     pub stacks: u64,
 }
 
@@ -245,11 +246,11 @@ pub struct CallCount {
     pub line: Option<u32>,
     #[serde(flatten)]
     pub spent: Spent,
-    /// Calls that were seen to return: those that the times are about.
+    /// Calls whose return was seen. The times cover only these.
     pub timed: u64,
 }
 
-/// Of each sleep's wakers, those who woke it most.
+/// How many wakers each sleep lists.
 const WAKERS: usize = 3;
 
 impl From<&Frame> for FrameOut {
@@ -272,7 +273,7 @@ impl From<Times> for Spent {
 
 impl From<&GilShare> for GilTime {
     fn from(share: &GilShare) -> Self {
-        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThread {
+        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThreadOut {
             tid: *tid,
             held_s: thread.held.as_secs_f64(),
             wanted_s: thread.wanted.total.as_secs_f64(),
@@ -314,7 +315,7 @@ impl Report {
             },
             refused: meta.refused.clone(),
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),
-            cost: Cost {
+            cost: CostOut {
                 bpf_s: cost.bpf.as_secs_f64(),
                 cpu_s: cost.cpu.as_secs_f64(),
                 startup_s: cost.startup.as_secs_f64(),
@@ -342,8 +343,8 @@ impl Report {
     }
 }
 
-fn shed(shed: &held::Shed) -> Shed {
-    Shed {
+fn shed(shed: &held::Shed) -> ShedOut {
+    ShedOut {
         from_s: shed.from.as_secs_f64(),
         to_s: shed.to.map(Nanos::as_secs_f64),
         family: shed.family.to_string(),
@@ -351,12 +352,12 @@ fn shed(shed: &held::Shed) -> Shed {
     }
 }
 
-fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
+fn processes(model: &Model, selection: &Selection) -> Vec<ProcessOut> {
     let rows = views::processes(model, selection);
     let shares = views::gil_shares(model, selection);
     rows.iter()
         .filter_map(|row| Some((row, model.process(row.process)?)))
-        .map(|(row, state)| Process {
+        .map(|(row, state)| ProcessOut {
             pid: state.process.pid,
             ppid: state.process.ppid,
             command: state.process.command.to_string(),
@@ -399,9 +400,9 @@ fn frames(model: &Model, selection: &Selection, limit: usize) -> Vec<FrameCount>
     views::cpu_frames(model, selection).iter().take(limit).filter_map(row).collect()
 }
 
-fn stacks(model: &Model) -> Stacks {
+fn stacks(model: &Model) -> StacksOut {
     let stacks = model.cpu().stacks();
-    Stacks {
+    StacksOut {
         samples: stacks.samples,
         complete: stacks.complete,
         truncated: stacks.truncated,
@@ -411,12 +412,12 @@ fn stacks(model: &Model) -> Stacks {
     }
 }
 
-fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCpu> {
+fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<SleepOut> {
     let model = source.model;
     let mut sums: Vec<_> = model.offcpu().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
-    let row = |(key, sum): (offcpu::Key, offcpu::Sum<'_>)| {
-        Some(OffCpu {
+    let row = |(key, sum): (offcpu::SleepKey, offcpu::SleepSum<'_>)| {
+        Some(SleepOut {
             pid: pid(model, key.place.process)?,
             tid: key.place.tid,
             stack: source.stack(key.place.stack),
@@ -429,13 +430,13 @@ fn offcpu(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<OffCp
     sums.into_iter().take(limit).filter_map(row).collect()
 }
 
-fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
+fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<GilWaitOut> {
     let model = source.model;
     let mut sums: Vec<_> = model.gil().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
     let of_thread = |tid, id| ThreadStack { tid, stack: source.stack(id) };
-    let row = |(key, sum): (gil::Key, gil::Sum)| {
-        Some(Gil {
+    let row = |(key, sum): (gil::GilKey, gil::GilSum)| {
+        Some(GilWaitOut {
             pid: pid(model, key.waiter.process)?,
             waiter: of_thread(key.waiter.tid, key.waiter.stack),
             holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),
@@ -450,7 +451,7 @@ fn gil(source: &Source<'_>, selection: &Selection, limit: usize) -> Vec<Gil> {
 fn calls(model: &Model, selection: &Selection, limit: usize) -> Vec<CallCount> {
     let mut sums: Vec<_> = model.eval().sums(selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse((sum.times.total, sum.times.count)));
-    let row = |(key, sum): (eval::Key, eval::Sum)| {
+    let row = |(key, sum): (eval::EvalKey, eval::EvalSum)| {
         let frame = model.frame(key.function)?;
         Some(CallCount {
             pid: pid(model, key.process)?,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use pyobs_model::diff::{About, Compared, Delta, Diff, Place, Verdict};
+use pyobs_model::diff::{About, Changes, Delta, Diff, Function, Verdict};
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Family, FrameKind, Model, Nanos};
 
@@ -54,7 +54,7 @@ fn count(count: f64) -> String {
     grouped(count as u64)
 }
 
-fn name(place: &Place) -> String {
+fn name(place: &Function) -> String {
     let at = place.file.as_deref().or(place.module.as_deref()).unwrap_or("?");
     match place.kind {
         FrameKind::Kernel => format!("{} [kernel]", place.function),
@@ -62,7 +62,7 @@ fn name(place: &Place) -> String {
     }
 }
 
-fn somewhere(place: Option<&Place>) -> String {
+fn somewhere(place: Option<&Function>) -> String {
     place.map_or_else(|| "an unknown place".to_owned(), name)
 }
 
@@ -78,7 +78,7 @@ impl Summary {
     }
 
     /// Leaves the section out if nothing changed.
-    fn section<T>(&mut self, title: &str, rows: Option<&Compared<T>>, mut row: impl FnMut(&mut Self, &T)) {
+    fn section<T>(&mut self, title: &str, rows: Option<&Changes<T>>, mut row: impl FnMut(&mut Self, &T)) {
         let Some(rows) = rows.filter(|rows| !rows.changed.is_empty()) else { return };
         self.line("");
         self.line(&format!("{title} ({} of {} changed)", rows.changed.len(), rows.compared));
@@ -105,7 +105,7 @@ impl Summary {
                 let mut changed: Vec<_> =
                     rows.changed.iter().filter(|row| of(row).verdict.is_some()).cloned().collect();
                 changed.sort_by(|one, other| of(other).weight().total_cmp(&of(one).weight()));
-                Compared { compared: rows.compared, changed }
+                Changes { compared: rows.compared, changed }
             });
             self.section(title, rows.as_ref(), |summary, row| summary.row(&of(row), share, &name(&row.place)));
         }

@@ -10,7 +10,7 @@ mod waits;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use pyobs_model::families::cpu::Sum;
+use pyobs_model::families::cpu::CpuSum;
 use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, CpuLineRow, Look, Native};
 use pyobs_model::{Family, Frame, FrameKind, Model, Selection, Shed};
@@ -157,7 +157,7 @@ impl Summary<'_> {
         self.rest(view.rows.len());
     }
 
-    fn frame(&mut self, row: &CpuLineRow, by: By, all: &Sum) {
+    fn frame(&mut self, row: &CpuLineRow, by: By, all: &CpuSum) {
         let Some(frame) = self.model.frame(row.frame) else { return };
         let place = place(frame, by == By::Line);
         let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));

@@ -1,22 +1,22 @@
-//! Calls of functions.
+//! Calls of Python functions.
 
 use std::collections::BTreeMap;
 
 use super::{Past, Timed, Times};
 use crate::{Calls, FrameId, History, Nanos, ProcessRef, Selection};
 
-/// What calls are summed by.
+/// The key of call sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct EvalKey {
     pub process: ProcessRef,
     pub function: FrameId,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// All calls, and the time of those that were timed.
+pub struct EvalSum {
+    /// The count of all calls, and the time of the timed ones.
     pub times: Times,
-    /// Calls that were seen to return.
+    /// Calls whose return was seen.
     pub timed: u64,
 }
 
@@ -40,20 +40,20 @@ impl Eval {
         self.calls.push(calls);
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets calls older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.calls.expire(now).is_some() {}
     }
 
-    /// Of all threads, whichever `selection` has: calls are not told by thread.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    /// Sums over all threads, whichever `selection` names, because calls are not recorded by thread.
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<EvalKey, EvalSum> {
+        let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
         for calls in self
             .calls
             .since_then(selection.from)
             .filter(|it| selection.has_process(it.process) && selection.has_time(it.at))
         {
-            let sum = sums.entry(Key { process: calls.process, function: calls.function }).or_default();
+            let sum = sums.entry(EvalKey { process: calls.process, function: calls.function }).or_default();
             sum.times.add(Times { count: calls.count, total: calls.total, max: calls.max });
             sum.timed = sum.timed.saturating_add(calls.timed);
         }

@@ -1,4 +1,4 @@
-//! Who waits for the GIL, behind whom, and who holds it.
+//! Who waits for the GIL, who holds it meanwhile, and for how long.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,21 +6,21 @@ use super::clip::{Spell, clip};
 use super::{Past, Sampled, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
-/// What waits are summed by.
+/// The key of wait sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct GilKey {
     /// Where the thread asked for the GIL.
     pub waiter: Place,
     pub holder: Option<GilHolder>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct GilSum {
     pub times: Times,
     pub sampled: Sampled,
 }
 
-impl Sum {
+impl GilSum {
     pub fn add(&mut self, other: Self) {
         self.times.add(other.times);
         self.sampled.add(other.sampled);
@@ -28,7 +28,7 @@ impl Sum {
 }
 
 impl GilWait {
-    /// The part that lies in the selected time.
+    /// The part within the selected time.
     pub fn clipped(&self, selection: &Selection) -> Option<Self> {
         Some(Spell::from(self).clipped(selection)?.of_wait(self))
     }
@@ -68,15 +68,15 @@ impl Timed for Held {
     }
 }
 
-/// A wait of which more pieces may come, and what its pieces so far were added to.
+/// A wait that may have more pieces, and the sum that its pieces were added to.
 #[derive(Default)]
 struct Open {
     length: Nanos,
-    keys: Vec<Key>,
+    keys: Vec<GilKey>,
 }
 
 impl Open {
-    fn close(&mut self, sums: &mut BTreeMap<Key, Sum>) {
+    fn close(&mut self, sums: &mut BTreeMap<GilKey, GilSum>) {
         for key in self.keys.drain(..) {
             sums.entry(key).or_default().times.add(Times { max: self.length, ..Times::default() });
         }
@@ -103,26 +103,25 @@ impl Gil {
         self.held.push(Held { at, process, tid, length });
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets waits and holds older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.waits.expire(now).is_some() {}
         while self.held.expire(now).is_some() {}
     }
 
-    /// Waits and holds from then on are kept.
+    /// The time from which on waits and holds are kept.
     pub fn since(&self) -> Nanos {
         self.waits.since().max(self.held.since())
     }
 
-    /// The kept pieces of waits that lie in the time of `selection` at least in part, in the order in which they ended, cut to
-    /// that time.
+    /// Kept pieces of waits that overlap the time of `selection`, in the order of their ends, clipped to that time.
     pub fn waits<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = GilWait> + 'a {
         let waits = self.waits.since_then(selection.from);
         let waits = clip(waits, selection, |wait| (wait.process, wait.tid, Spell::from(wait)));
         waits.into_iter().map(|(wait, spell)| spell.of_wait(wait))
     }
 
-    /// The same of each thread.
+    /// The same as [`Self::waits`], by thread.
     pub fn waits_by_thread(&self, selection: &Selection) -> HashMap<(ProcessRef, Tid), Vec<GilWait>> {
         let mut waits: HashMap<_, Vec<_>> = HashMap::new();
         for wait in self.waits(selection) {
@@ -131,16 +130,16 @@ impl Gil {
         waits
     }
 
-    /// A wait counts where it began, and its time where it was spent; the longest is the longest whole wait that had a
-    /// piece there.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    /// A wait counts at its first piece, and its time counts at each piece. The maximum is the longest whole wait with
+    /// a piece under that key.
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<GilKey, GilSum> {
+        let mut sums: BTreeMap<GilKey, GilSum> = BTreeMap::new();
         let mut open: HashMap<(ProcessRef, Tid), Open> = HashMap::new();
         for wait in self.waits(selection) {
-            let key = Key { waiter: wait.place(), holder: wait.holder };
+            let key = GilKey { waiter: wait.place(), holder: wait.holder };
             let spell = Spell::from(&wait);
             let times = Times { max: Nanos(0), ..spell.times() };
-            sums.entry(key).or_default().add(Sum { times, sampled: spell.sampled() });
+            sums.entry(key).or_default().add(GilSum { times, sampled: spell.sampled() });
             let whole = open.entry((wait.process, wait.tid)).or_default();
             if wait.count > 0 {
                 whole.close(&mut sums);
@@ -157,7 +156,7 @@ impl Gil {
         sums
     }
 
-    /// How long each thread that `selection` has held the GIL.
+    /// How long each thread in `selection` held the GIL.
     pub fn held(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), Nanos> {
         let mut sums: BTreeMap<(ProcessRef, Tid), Nanos> = BTreeMap::new();
         for held in self.held.since_then(selection.from).filter(|held| selection.has(held.process, held.tid, held.at)) {

@@ -1,4 +1,4 @@
-//! Time that threads did not run: sleeps by thread, stack and reason.
+//! Off-CPU time: sleeps by thread, stack and reason.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use super::clip::{Spell, clip};
 use super::{Past, Sampled, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
-/// What sleeps are summed by.
+/// The key of sleep sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct SleepKey {
     /// Where the thread went to sleep.
     pub place: Place,
     pub reason: WaitReason,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum<'a> {
+pub struct SleepSum<'a> {
     pub times: Times,
     pub sampled: Sampled,
     pub wakers: Wakers<'a>,
 }
 
-impl Sum<'_> {
-    fn of(sleep: &Sleep, spell: Spell) -> Sum<'_> {
+impl SleepSum<'_> {
+    fn of(sleep: &Sleep, spell: Spell) -> SleepSum<'_> {
         let times = spell.times();
         let wakers = Wakers(sleep.waker.iter().map(|waker| (waker, times)).collect());
-        Sum { times, sampled: spell.sampled(), wakers }
+        SleepSum { times, sampled: spell.sampled(), wakers }
     }
 }
 
-impl<'a> Sum<'a> {
-    pub fn add(&mut self, other: Sum<'a>) {
+impl<'a> SleepSum<'a> {
+    pub fn add(&mut self, other: SleepSum<'a>) {
         self.times.add(other.times);
         self.sampled.add(other.sampled);
         for (waker, times) in other.wakers.0 {
@@ -39,12 +39,12 @@ impl<'a> Sum<'a> {
     }
 }
 
-/// The sleeps that each waker ended.
+/// How much sleep each waker ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wakers<'a>(BTreeMap<&'a Waker, Times>);
 
 impl<'a> Wakers<'a> {
-    /// Those who ended the longest sleeps together first.
+    /// Wakers, sorted by the total length of the sleeps they ended, longest first.
     pub fn most(&self) -> Vec<(&'a Waker, Times)> {
         let mut wakers: Vec<_> = self.0.iter().map(|(waker, times)| (*waker, *times)).collect();
         wakers.sort_by_key(|(_, times)| std::cmp::Reverse(times.total));
@@ -72,17 +72,17 @@ impl OffCpu {
         self.sleeps.push(sleep);
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets sleeps older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.sleeps.expire(now).is_some() {}
     }
 
-    /// Sleeps from then on are kept.
+    /// The time from which on sleeps are kept.
     pub fn since(&self) -> Nanos {
         self.sleeps.since()
     }
 
-    /// The kept sleeps that lie in the time of `selection` at least in part, in the order in which they ended, cut to that time.
+    /// Kept sleeps that overlap the time of `selection`, in the order of their ends, clipped to that time.
     pub fn sleeps<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = Sleep> + 'a {
         self.clipped(selection).into_iter().map(|(sleep, spell)| spell.of_sleep(sleep))
     }
@@ -91,10 +91,12 @@ impl OffCpu {
         clip(self.sleeps.since_then(selection.from), selection, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)))
     }
 
-    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<Key, Sum<'a>> {
-        let mut sums: BTreeMap<Key, Sum<'a>> = BTreeMap::new();
+    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<SleepKey, SleepSum<'a>> {
+        let mut sums: BTreeMap<SleepKey, SleepSum<'a>> = BTreeMap::new();
         for (sleep, spell) in self.clipped(selection) {
-            sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep, spell));
+            sums.entry(SleepKey { place: sleep.place(), reason: sleep.reason })
+                .or_default()
+                .add(SleepSum::of(sleep, spell));
         }
         for sum in sums.values_mut() {
             sum.times = sum.times.settled();
@@ -102,7 +104,7 @@ impl OffCpu {
         sums
     }
 
-    /// The time of each thread by reason, which is exact whatever was sampled.
+    /// Each thread's sleep time by reason. It is exact, even if stacks were sampled.
     pub fn threads(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid, WaitReason), Times> {
         let mut sums: BTreeMap<_, Times> = BTreeMap::new();
         for (sleep, spell) in self.clipped(selection) {
@@ -113,7 +115,7 @@ impl OffCpu {
 }
 
 impl Sleep {
-    /// The part that lies in the selected time.
+    /// The part within the selected time.
     pub fn clipped(&self, selection: &Selection) -> Option<Self> {
         Some(Spell::from(self).clipped(selection)?.of_sleep(self))
     }

@@ -1,11 +1,11 @@
-//! The events that are kept of a family, oldest first.
+//! A family's kept events, oldest first.
 
 use std::collections::VecDeque;
 
 use crate::{History, Nanos};
 
-/// Events come as they are known, so that one may be older than others before it, but never by so much: it suffices to look at
-/// those that came after what is older by this than what is looked for.
+/// How late an event may come. Events arrive when they become known, so one may be older than its predecessors. A
+/// search from a time therefore starts with the events from this long before it.
 const LATE: Nanos = Nanos(10_000_000_000);
 
 pub(super) trait Timed {
@@ -24,7 +24,7 @@ impl<T: Timed> Past<T> {
         Self { history, events: VecDeque::new(), since: Nanos(0) }
     }
 
-    /// Keeps an event, and gives back the one that has to go for it.
+    /// Adds an event, and returns the one evicted for it.
     pub(super) fn push(&mut self, event: T) -> Option<T> {
         self.events.push_back(event);
         let History::Window { samples, .. } = self.history else { return None };
@@ -36,7 +36,7 @@ impl<T: Timed> Past<T> {
         Some(oldest)
     }
 
-    /// Forgets an event that is older than the window before `now`, and gives it back; call it until there is none.
+    /// Removes and returns one event older than the window ending at `now`. Call it until it returns `None`.
     pub(super) fn expire(&mut self, now: Nanos) -> Option<T> {
         let History::Window { length, .. } = self.history else { return None };
         let since = now.saturating_sub(length);
@@ -44,7 +44,7 @@ impl<T: Timed> Past<T> {
         self.events.pop_front_if(|event| event.at() < since)
     }
 
-    /// Events from then on, and some before.
+    /// All events since `from`, and some from before it.
     pub(super) fn since_then(&self, from: Option<Nanos>) -> impl Iterator<Item = &T> + '_ {
         let from = from.unwrap_or_default().saturating_sub(LATE);
         let first = self.events.partition_point(|event| event.at() < from);
@@ -55,12 +55,12 @@ impl<T: Timed> Past<T> {
         self.events.iter()
     }
 
-    /// The newest first.
+    /// Newest first.
     pub(super) fn latest(&self) -> impl Iterator<Item = &T> + '_ {
         self.events.iter().rev()
     }
 
-    /// Events from then on are kept.
+    /// The time from which on events are kept.
     pub(super) fn since(&self) -> Nanos {
         self.since
     }
@@ -77,9 +77,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_among_those_since_then() {
+    fn late_events_are_found_by_their_time() {
         let mut past = Past::new(History::All);
-        // One of three is late, by less than what is reckoned with.
+        // One in three is late, by less than `LATE`.
         let at = |number: u64| Nanos(number * 500_000_000).saturating_sub(Nanos(number % 3 / 2 * 9_000_000_000));
         (0..1000).for_each(|number| assert!(past.push(at(number)).is_none()));
         for from in (0..500).map(|second| Nanos(second * 1_000_000_000)) {

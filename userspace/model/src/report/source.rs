@@ -1,4 +1,4 @@
-//! What a report is made of.
+//! The input of a report.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{FrameOut, StackOut};
 use crate::{Model, StackId};
 
-/// A model, and its stacks as JSON has them.
+/// A model, and its stacks in JSON form.
 pub(super) struct Source<'model> {
     pub(super) model: &'model Model,
     stacks: RefCell<HashMap<StackId, StackOut>>,
@@ -23,7 +23,7 @@ impl<'model> Source<'model> {
         Arc::clone(self.stacks.borrow_mut().entry(id).or_insert_with(|| frames().collect()))
     }
 
-    /// Empty where there is none.
+    /// Empty if there is no stack.
     pub(super) fn maybe_stack(&self, id: Option<StackId>) -> StackOut {
         id.map(|id| self.stack(id)).unwrap_or_default()
     }

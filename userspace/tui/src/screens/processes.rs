@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use pyobs_model::families::cpu::Sum;
+use pyobs_model::families::cpu::CpuSum;
 use pyobs_model::views;
 use pyobs_model::{Model, Nanos, ProcessRef, ProcessState};
 use ratatui::buffer::Buffer;
@@ -53,7 +53,7 @@ enum Sort {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     picked: Picked,
-    cpu: Sum,
+    cpu: CpuSum,
 }
 
 #[derive(Default)]
@@ -199,7 +199,7 @@ impl Table for ProcessTable {
 
 impl ProcessTable {
     /// In percent of one core.
-    fn cpu_percent(&self, cpu: Sum) -> f64 {
+    fn cpu_percent(&self, cpu: CpuSum) -> f64 {
         if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pyobs_model::families::redundancy::{Line as At, PairSum};
-use pyobs_model::families::shm::State;
+use pyobs_model::families::shm::SegmentState;
 use pyobs_model::findings::{self, Target};
 use pyobs_model::views::{birthplace, lies_in, region_birth, stores};
 use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
@@ -89,7 +89,7 @@ pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl F
 }
 
 /// Its name, or what stands for it.
-pub(super) fn segment_label(state: &State) -> String {
+pub(super) fn segment_label(state: &SegmentState) -> String {
     match state.segment.name.as_deref() {
         Some(name) => text::head(name, 256).to_owned(),
         None => format!("({} {})", state.segment.kind.name(), state.segment.ino),

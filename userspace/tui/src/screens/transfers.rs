@@ -6,7 +6,7 @@ mod workers;
 
 use std::cmp::Reverse;
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::findings::Target;
 use pyobs_model::views::{self, By, Stage, own_line};
 use pyobs_model::{Family, FrameId, Model, Nanos, Operation, ProcessRef, TransferId};
@@ -75,7 +75,7 @@ struct Line {
 }
 
 impl Line {
-    fn of(model: &Model, (id, state, bytes): (TransferId, &State, u64)) -> Self {
+    fn of(model: &Model, (id, state, bytes): (TransferId, &TransferState, u64)) -> Self {
         let length = |stage: Stage| stage.of(state).map(|(from, to)| to.saturating_sub(from));
         let transfer = &state.transfer;
         Self {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::eval::Sum;
+use pyobs_model::families::eval::EvalSum;
 use pyobs_model::views::By;
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 
@@ -35,7 +35,7 @@ pub(super) struct CallsTable {
 }
 
 impl Table for CallsTable {
-    type Row = (Key, Sum);
+    type Row = (Key, EvalSum);
     type Key = Key;
     type Sort = Sort;
     type Detail = NoDetail;
@@ -43,7 +43,7 @@ impl Table for CallsTable {
     const SORTS: &'static [Sort] = &[Sort::Count, Sort::Total, Sort::Mean, Sort::Longest, Sort::Unseen, Sort::Name];
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Self::Row>> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<Key, EvalSum> = BTreeMap::new();
         for (key, sum) in model.eval().sums(&ui.scope(model).selection) {
             let merged = sums.entry((self.split.then_some(key.process), key.function)).or_default();
             merged.times.add(sum.times);
@@ -107,12 +107,12 @@ impl Table for CallsTable {
 }
 
 /// Of the calls that were seen to return.
-fn mean(sum: Sum) -> Nanos {
+fn mean(sum: EvalSum) -> Nanos {
     Nanos(sum.times.total.0.checked_div(sum.timed).unwrap_or(0))
 }
 
 /// Calls that were not seen to return.
-fn unseen(sum: Sum) -> u64 {
+fn unseen(sum: EvalSum) -> u64 {
     sum.times.count.saturating_sub(sum.timed)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pyobs_model::families::arena::State;
+use pyobs_model::families::arena::ArenaState;
 use pyobs_model::views::{BirthRow, birthplace, region_birth};
 use pyobs_model::{Model, Nanos, RegionId};
 
@@ -50,7 +50,7 @@ impl Detail {
             let (used, bytes) = (share(used), number::size(row.used_bytes));
             pair("used", format!("{used} % of the pools ({} of {}), {bytes} in them", row.used, row.slabs));
         }
-        let mut states: Vec<&State> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
+        let mut states: Vec<&ArenaState> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
         states.sort_by_key(|state| (!state.is_kept(), state.begun));
         let first = states.iter().map(|state| state.begun).min().unwrap_or_default();
         let arenas = states.iter().map(|state| (Line::Part(arena(state, first, now)), None));
@@ -85,7 +85,7 @@ impl page::Part for Arena {
     }
 }
 
-fn arena(state: &State, first: Nanos, now: Nanos) -> Arena {
+fn arena(state: &ArenaState, first: Nanos, now: Nanos) -> Arena {
     let filled = state.filled.map(|(_, filled)| filled);
     let used = filled.filter(|it| it.slabs > 0).map(|it| f64::from(it.used) / f64::from(it.slabs));
     let size = number::size(state.arena.bytes);

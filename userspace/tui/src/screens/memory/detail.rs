@@ -1,6 +1,6 @@
 //! One segment: what it is, who holds and held it, whom it was passed to, where it was made.
 
-use pyobs_model::families::shm::State;
+use pyobs_model::families::shm::SegmentState;
 use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
 
 use super::life::life;
@@ -35,7 +35,7 @@ impl Detail {
         }
     }
 
-    fn fill(&mut self, model: &Model, state: &State) {
+    fn fill(&mut self, model: &Model, state: &SegmentState) {
         let segment = &state.segment;
         let who = |pid: Pid| who(model, pid);
         let to = |pid: Pid| process_of(model, pid).map(Jump::process);

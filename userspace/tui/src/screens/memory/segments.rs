@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use pyobs_model::families::shm::Verdict;
+use pyobs_model::families::shm::SegmentVerdict;
 use pyobs_model::views::{self, By, own_line};
 use pyobs_model::{FrameId, Model, Nanos, SegmentId, SegmentKind};
 
@@ -30,7 +30,7 @@ pub(super) struct Line {
     id: SegmentId,
     bytes: u64,
     kind: SegmentKind,
-    verdict: Verdict,
+    verdict: SegmentVerdict,
     begun: Nanos,
     ended: Option<Nanos>,
     holders: usize,
@@ -115,9 +115,9 @@ impl Table for SegmentTable {
         row.right(10, &number::size(line.bytes), theme.strong());
         row.left(widths.kind, line.kind.name(), theme.dim());
         let verdict = match line.verdict {
-            Verdict::Residue => theme.warning(),
-            Verdict::Held => theme.good(),
-            Verdict::Released => theme.dim(),
+            SegmentVerdict::Residue => theme.warning(),
+            SegmentVerdict::Held => theme.good(),
+            SegmentVerdict::Released => theme.dim(),
         };
         row.left(9, line.verdict.name(), verdict);
         row.right(8, &line.holders.to_string(), theme.text());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::findings::{Board, Finding, place};
 use pyobs_model::views::{Cells, Doing, Lane, LaneId, Slots, birthplace, buffer_region, region_birth};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
@@ -146,7 +146,7 @@ fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (St
 }
 
 /// The transfer, who asked for it, and what its buffer lies in.
-fn transfer(model: &Model, state: &State) -> String {
+fn transfer(model: &Model, state: &TransferState) -> String {
     let transfer = &state.transfer;
     let asked = place(model, birthplace(model, model.ucx().stack(state)));
     let region = buffer_region(model, transfer).map(|region| {

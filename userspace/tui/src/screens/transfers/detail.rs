@@ -1,6 +1,6 @@
 //! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::findings::Target;
 use pyobs_model::views::{By, Stage, birthplace, buffer_region, region_birth};
 use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
@@ -30,7 +30,7 @@ impl Detail {
         }
     }
 
-    fn fill(&mut self, model: &Model, state: &State) {
+    fn fill(&mut self, model: &Model, state: &TransferState) {
         let transfer = &state.transfer;
         let mut pair = |name, words: String| self.page.pair(name, words);
         pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.of.0));
@@ -89,7 +89,7 @@ impl Detail {
         }
     }
 
-    fn stages(&mut self, state: &State) {
+    fn stages(&mut self, state: &TransferState) {
         let (Some(begun), Some(ended)) = (state.transfer.begun(), state.ended()) else { return };
         let whole = ended.saturating_sub(begun).as_secs_f64().max(1e-9);
         self.page.heading("STAGES");

@@ -1,6 +1,6 @@
 //! How long the stages of transfers take, and how many wait to be handed to UCX.
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::views::{self, BUCKETS, Spread, Stage};
 use pyobs_model::{Model, Selection, TransferId};
 use ratatui::buffer::Buffer;
@@ -26,7 +26,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn of(model: &Model, selection: &Selection, rows: &[(TransferId, &State, u64)]) -> Self {
+    pub(super) fn of(model: &Model, selection: &Selection, rows: &[(TransferId, &TransferState, u64)]) -> Self {
         let queue = views::queue(model, selection);
         Self {
             stages: views::stages(&rows.iter().map(|(_, state, _)| *state)).into(),

@@ -40,7 +40,7 @@ impl Detail {
 
     fn compute_sleep(&mut self, model: &Model, scope: &Scope) {
         let sums = model.offcpu().sums(&scope.selection);
-        let mut all = offcpu::Sum::default();
+        let mut all = offcpu::SleepSum::default();
         let mut stacks: BTreeMap<StackId, Times> = BTreeMap::new();
         for (key, sum) in sums.into_iter().filter(|(key, _)| self.is_sleep(model, key, scope.look.by)) {
             stacks.entry(key.place.stack).or_default().add(sum.times);
@@ -58,7 +58,7 @@ impl Detail {
 
     fn compute_gil(&mut self, model: &Model, scope: &Scope) {
         let sums = model.gil().sums(&scope.selection);
-        let mut all = gil::Sum::default();
+        let mut all = gil::GilSum::default();
         let mut waiters: BTreeMap<StackId, Times> = BTreeMap::new();
         let mut holders: BTreeMap<StackId, Times> = BTreeMap::new();
         for (key, sum) in sums.into_iter().filter(|(key, _)| self.is_gil(model, key, scope.look.by)) {
@@ -74,13 +74,13 @@ impl Detail {
         self.list_stacks(model, "THE HOLDER, INNERMOST FRAME FIRST", holders, whole);
     }
 
-    fn is_sleep(&self, model: &Model, key: &offcpu::Key, by: By) -> bool {
+    fn is_sleep(&self, model: &Model, key: &offcpu::SleepKey, by: By) -> bool {
         let Wait { process, tid, frame, cause: Cause::Sleep { reason, inner } } = self.of else { return false };
         let is_thread = (key.place.process, key.place.tid, key.reason) == (process, tid, reason);
         is_thread && is_at(model, key.place.stack, by, frame) && is_in(model, key.place.stack, inner)
     }
 
-    fn is_gil(&self, model: &Model, key: &gil::Key, by: By) -> bool {
+    fn is_gil(&self, model: &Model, key: &gil::GilKey, by: By) -> bool {
         let Wait { process, tid, frame, cause: Cause::Gil { holder, frame: held_at } } = self.of else {
             return false;
         };
