@@ -1,4 +1,4 @@
-//! What an action on a screen leads to, such as a jump to what a row names.
+//! What a screen asks of the dashboard after an action, such as a jump to what a row names.
 
 use pyobs_model::findings::Target;
 use pyobs_model::views::Look;
@@ -6,17 +6,18 @@ use pyobs_model::{FrameId, Nanos, ProcessRef, Tid};
 
 use crate::scope::Picked;
 
-/// What can be gone to.
+/// Where a jump can lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The row of it on its screen.
+    /// The target's row on its screen.
     Row(Target),
-    /// All that is known of it.
+    /// The target's detail.
     Detail(Target),
-    /// Who calls a frame, and what it calls.
+    /// A frame's detail, with its callers and callees.
     Frame(FrameId),
-    /// What a thread does.
+    /// The frames of a thread.
     Thread(Tid),
+    /// The frames of a process.
     Process,
 }
 
@@ -29,12 +30,12 @@ impl Place {
     }
 }
 
-/// To something, of a process where it has one.
+/// A jump, with the process that its destination belongs to, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Jump {
     pub(crate) process: Option<ProcessRef>,
     pub(crate) place: Place,
-    /// What it is of, in a word.
+    /// A word for the breadcrumb: what was followed.
     pub(crate) why: &'static str,
 }
 
@@ -55,12 +56,12 @@ impl Jump {
         Self { process, place: Place::Detail(target), why }
     }
 
-    /// Whether it leads into a detail, rather than to a row.
+    /// Whether the jump opens a detail rather than selecting a row.
     pub(crate) fn is_into_detail(&self) -> bool {
         matches!(self.place, Place::Detail(_) | Place::Frame(_))
     }
 
-    /// The thread to which it restricts the screens, or `None` within for all threads of the process.
+    /// The thread that the jump restricts the screens to; `Some(None)` for all threads of the process.
     pub(crate) fn picks(&self) -> Option<Option<Tid>> {
         match self.place {
             Place::Thread(tid) => Some(Some(tid)),
@@ -70,7 +71,7 @@ impl Jump {
     }
 }
 
-/// What to do after a key.
+/// What the dashboard has to do after a screen handled an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Nothing,
@@ -78,12 +79,12 @@ pub(crate) enum Outcome {
     Rows,
     /// Compute the view again.
     View,
-    /// Look at stacks in another way, on all screens.
+    /// Change how all screens look at stacks.
     Look(Look),
-    /// Restrict the other screens to a process or thread, and show what it does.
+    /// Restrict the other screens to a process or thread, and show its frames.
     Pick(Picked),
     Jump(Jump),
-    /// Restrict all screens to the time from the one moment to before the other.
+    /// Restrict all screens to a span of time, which excludes its end.
     Span(Nanos, Nanos),
     /// Move a replay to this time.
     Seek(Nanos),

@@ -1,4 +1,4 @@
-//! The screens, which one is in sight, and the navigation history: the way there along jumps, and back.
+//! The screens, the current one, and the navigation history: the jumps that led there, and the way back.
 
 use pyobs_model::Model;
 use pyobs_model::views::Look;
@@ -12,7 +12,7 @@ use crate::screens;
 use crate::table::Saved;
 use crate::ui::Ui;
 
-/// A screen from which another was opened, and what for.
+/// A screen that a jump left, with what is needed to come back.
 struct Crumb {
     at: usize,
     words: &'static str,
@@ -25,13 +25,13 @@ struct Crumb {
     is_into_detail: bool,
 }
 
-/// A longer history forgets its beginning.
+/// A longer history loses its oldest steps.
 const STEPS_MAX: usize = 32;
 
 pub(crate) struct Navigation {
     screens: Vec<Box<dyn Screen>>,
     at: usize,
-    /// Empty if the screen in sight was shown by a key of its own.
+    /// Empty if the current screen was opened by its key or tab.
     history: Vec<Crumb>,
 }
 
@@ -49,7 +49,7 @@ impl Navigation {
         &self.screens
     }
 
-    /// The number of the screen in sight.
+    /// The index of the current screen.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -62,7 +62,7 @@ impl Navigation {
         &mut *self.screens[self.at]
     }
 
-    /// The tables in which a key is looked up, first to last.
+    /// The key tables that apply now. The first one that binds a key wins.
     pub(crate) fn keys(&self, ui: &Ui) -> Vec<&'static Keys> {
         match (ui.help, &ui.prompt) {
             (Some(_), _) => vec![&binding::HELP],
@@ -71,7 +71,7 @@ impl Navigation {
         }
     }
 
-    /// The screen that a key shows.
+    /// The index of the screen that a key opens.
     pub(crate) fn shown_by(&self, key: Key) -> Option<usize> {
         self.screens.iter().position(|screen| Key::Char(screen.about().key) == key)
     }
@@ -89,12 +89,12 @@ impl Navigation {
         self.at = at;
     }
 
-    /// Shows the screen of a place, as if by its key.
+    /// Shows the screen of a destination, as if its key had been pressed.
     pub(crate) fn show_place(&mut self, place: Place) {
         self.show(self.screen_of(place).unwrap_or(self.at));
     }
 
-    /// Whether a pattern could choose from what is in sight.
+    /// Whether a pattern can filter the current view.
     pub(crate) fn takes_filter(&self) -> bool {
         self.current().depth() == 0 && self.current().about().filter.is_some()
     }
@@ -114,7 +114,7 @@ impl Navigation {
         (self.current().depth() > 0).then(|| self.current().keys().title)
     }
 
-    /// Shows the screen to which a jump leads, and remembers this one.
+    /// Follows a jump, and adds the current screen to the history.
     pub(crate) fn leave_for(&mut self, jump: Jump, ui: &mut Ui) {
         let Some(to) = self.screen_of(jump.place) else { return };
         if self.history.len() == STEPS_MAX {
@@ -148,15 +148,15 @@ impl Navigation {
         while screen.depth() > 0 && screen.close(ui) {}
     }
 
-    /// Whether closing the detail in sight is going back to where it was opened from.
+    /// Whether a jump opened the current detail, so that closing the detail also undoes the jump.
     pub(crate) fn is_straight_from_elsewhere(&self) -> bool {
         self.current().depth() == 1 && self.history.last().is_some_and(|crumb| crumb.is_into_detail)
     }
 
-    /// Shows the screen again that was left last; whether there was one.
+    /// Goes back to the screen that was left last. Returns false if there is none.
     pub(crate) fn return_to_crumb(&mut self, ui: &mut Ui) -> bool {
         let Some(crumb) = self.history.pop() else { return false };
-        // What was opened on the way closes.
+        // Details that were opened on the way do not stay open.
         self.close_details(ui);
         self.at = crumb.at;
         (ui.picked, ui.look) = (crumb.picked, crumb.look);
@@ -165,7 +165,7 @@ impl Navigation {
         true
     }
 
-    /// The steps to what is in sight, if there is more than one; each with the number of the crumb that leads back to it.
+    /// The steps to the current view, each with the number of crumbs before it. Empty if there is only one.
     pub(crate) fn breadcrumb(&self) -> Vec<(usize, &'static str)> {
         let detail = self.detail();
         if self.history.is_empty() && detail.is_none() {

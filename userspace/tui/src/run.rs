@@ -12,8 +12,8 @@ use crate::replay_log::ReplayLog;
 use crate::terminal::Screen;
 use crate::{Batch, Options, Signals};
 
-/// Shows `model`, and what `batches` add to it, until the user quits, the terminal goes away or a signal asks for the end.
-/// When `batches` closes, the capture has ended; its last picture stays.
+/// Shows `model`, and applies `batches` to it, until the user quits, the terminal goes away or a signal asks pyobs to quit.
+/// When `batches` closes, the capture has ended; the last picture stays.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub fn run(model: Model, batches: mpsc::Receiver<Batch>, mut options: Options) -
     block_on(show(batches, signals, |size| App::new(model, options, size)))
 }
 
-/// Shows a recording, in the same way.
+/// Shows a recording until the user quits, the terminal goes away or a signal asks pyobs to quit.
 ///
 /// # Errors
 ///

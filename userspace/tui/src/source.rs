@@ -1,4 +1,4 @@
-//! Source lines of the watched programs, as far as they can be read.
+//! A cache of the watched programs' source lines.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use pyobs_model::{FrameId, Model, ProcessRef};
 
 use crate::SourceLine;
 
-/// When more lines are known, all are forgotten and read again.
+/// The most lines that are cached. When the cache is full, it is cleared.
 const KNOWN_MAX: usize = 4096;
 
 pub(crate) struct Sources {
@@ -20,7 +20,7 @@ impl Sources {
         Self { read, known: RefCell::default() }
     }
 
-    /// Reads the line of a frame, unless that was tried before.
+    /// The line of a frame. It is read only once, even if that fails.
     pub(crate) fn read(&self, model: &Model, process: ProcessRef, frame: FrameId) -> Option<String> {
         let mut known = self.known.borrow_mut();
         if known.len() >= KNOWN_MAX {
@@ -33,7 +33,7 @@ impl Sources {
         known.entry((process, frame)).or_insert_with(read).clone()
     }
 
-    /// The line, if it was read before.
+    /// The line of a frame, if it has been read.
     pub(crate) fn known(&self, process: ProcessRef, frame: FrameId) -> Option<String> {
         self.known.borrow().get(&(process, frame)).cloned().flatten()
     }

@@ -1,4 +1,4 @@
-//! What keys do.
+//! Handles keys: looks them up in the key tables and performs their actions.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl App {
         }
     }
 
-    /// Whether it is a replay that the action moves.
+    /// Performs an action of the replay's player. Returns false if the action is none, or if this is no replay.
     fn play(&mut self, action: Action, now: Duration) -> bool {
         let Some(player) = &mut self.player else { return false };
         match action {
@@ -123,7 +123,7 @@ impl App {
         self.mark(Stale::View);
     }
 
-    /// Back along the breadcrumb until this many steps are left. If there are no more, closes the details of the screen.
+    /// Goes back along the breadcrumb until `steps` steps are left. If there are no more, closes the screen's details.
     pub(super) fn back_to(&mut self, steps: usize) {
         if self.navigation.steps() == steps {
             self.navigation.close_details(&self.ui);
@@ -134,7 +134,7 @@ impl App {
         self.mark(Stale::View);
     }
 
-    /// Undoes the latest restriction that can be seen.
+    /// Undoes one thing: an open detail or a jump, else the filter, the span or the selected process, in this order.
     fn back(&mut self) {
         let (ui, navigation) = (&mut self.ui, &mut self.navigation);
         if navigation.is_straight_from_elsewhere() && navigation.return_to_crumb(ui) {

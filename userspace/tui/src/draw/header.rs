@@ -1,4 +1,4 @@
-//! What is watched, at what price, with what losses; then the tabs and what restricts them.
+//! The header: a line with the host, the cost and the losses, then the tabs and the chips for what restricts the view.
 
 use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
@@ -16,14 +16,14 @@ use crate::screens::process_label;
 use crate::ui::{Phase, Ui};
 use crate::{Source, number, text};
 
-/// A piece of a line; when they do not all fit, those of the highest rank stay.
+/// A part of a line. If not all of them fit, those with the highest ranks stay.
 struct Piece {
     rank: u8,
     words: String,
     style: Style,
 }
 
-/// Chips of this rank and above are more than the names of screens.
+/// Chips of this rank and above are more important than the full names of the tabs.
 const NEEDED: u8 = 3;
 
 pub(super) fn draw(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut Buffer) {
@@ -55,7 +55,7 @@ fn facts(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut 
     put(buf, area, area.width.saturating_sub(right as u16 + 1), 0, &state, state_style);
 }
 
-/// The way to what is in sight; of a long one only the end. Returns where it ended.
+/// Draws the breadcrumb, or its end if it is too long. Returns the column after it.
 fn breadcrumb(ui: &Ui, navigation: &Navigation, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 {
     let theme = ui.theme;
     let steps = navigation.breadcrumb();
@@ -78,7 +78,7 @@ fn breadcrumb(ui: &Ui, navigation: &Navigation, area: Rect, x: u16, end: usize, 
     x
 }
 
-/// How much is said, the most that fits.
+/// How detailed the header is. The most detailed wording that fits is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wording {
     Full,
@@ -131,8 +131,7 @@ fn processes(model: &Model) -> String {
     number::plural(living as u64, "process", "processes")
 }
 
-/// Now for a capture that runs, on average for one that is over.
-/// The rate of the samples that are kept now, and that which was asked for if it is another.
+/// The requested sampling rate, after the current one if that is more than 20 % lower.
 fn rate(model: &Model) -> String {
     let asked = f64::from(model.meta().rate_hz);
     match model.cpu().rate_now() {
@@ -141,6 +140,7 @@ fn rate(model: &Model) -> String {
     }
 }
 
+/// The current cost of a running capture, or the average of one that has ended.
 fn cost(model: &Model, ui: &Ui) -> Option<(String, &'static str)> {
     let cost = model.cost();
     let span = cost.at.as_secs_f64();
@@ -171,7 +171,7 @@ fn state(ui: &Ui, room: usize) -> (String, Style) {
     }
 }
 
-/// What time it is in a recording, whether it plays, and its name as far as there is room.
+/// A replay's position and motion, and as much of the file name as fits.
 fn replay(ui: &Ui, file: &str, room: usize) -> (String, Style) {
     const NAME_NEEDS: usize = 10;
     let theme = ui.theme;
@@ -189,7 +189,7 @@ fn replay(ui: &Ui, file: &str, room: usize) -> (String, Style) {
     (format!("{words}{name}"), style)
 }
 
-/// Those that fit into `room` with `gap` cells between them, in their order.
+/// The pieces that fit into `room` with `gap` cells between them, in their original order.
 fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
     let mut order: Vec<(usize, &Piece)> = pieces.iter().enumerate().collect();
     order.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.rank));
@@ -205,9 +205,9 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
     pieces.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, piece)| piece).collect()
 }
 
-/// What restricts the screen in sight.
+/// The chips for what restricts the current screen.
 fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piece> {
-    /// Cells from which on there is room for a whole command.
+    /// The width from which a whole command fits.
     const CHIP_NEEDS: u16 = 140;
     let (theme, screen) = (ui.theme, navigation.current());
     let reach = screen.reach();
@@ -225,7 +225,7 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
         pieces.push(chip(4, text::fit(&format!("/{}", filter.text()), 20)));
     }
     if let Some(picked) = ui.picked {
-        // Calls are counted by process, not by thread.
+        // Calls are counted per process, not per thread.
         let is_by_thread = screen.family(ui) != Some(Family::Eval);
         let words = match picked.tid.filter(|_| is_by_thread) {
             Some(tid) if room < CHIP_NEEDS => format!("thread {tid}"),
@@ -238,7 +238,7 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
     pieces
 }
 
-/// With the cell before it.
+/// The width of a chip with the empty cell before it.
 fn width(piece: &Piece, most: u16) -> usize {
     text::width(&piece.words, usize::from(most)) + 1
 }

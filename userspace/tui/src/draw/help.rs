@@ -1,4 +1,4 @@
-//! The help, made from the table of keys.
+//! The help window, made from the key tables.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -23,7 +23,7 @@ const MOUSE: [(&str, &str); 3] = [
 const WIDTH: u16 = 76;
 const KEYS_WIDTH: u16 = 18;
 
-/// The screen in sight comes first: that is what a user asks about.
+/// Starts with the current screen, because that is what users ask about.
 fn lines(ui: &Ui, navigation: &Navigation) -> Vec<Line> {
     let mut tables: Vec<&Keys> = vec![&navigation.current().about().keys[0]];
     tables.extend(ui.position.map(|_| &binding::REPLAY));

@@ -1,4 +1,4 @@
-//! The screens with their keys, in as many words as there is room for.
+//! The tabs: each screen's key and name, shortened if there is little room.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use crate::screen::Screen;
 use crate::text;
 use crate::ui::Ui;
 
-/// How much is said of the screens that are not in sight, the most that fits.
+/// How the tabs of the other screens are labelled. The longest wording that fits is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wording {
     /// ` 2 Frames  3 Flame `
@@ -21,8 +21,8 @@ enum Wording {
     Keys,
 }
 
-/// Leaves room for all that stands to the right of it where names can be short for that, else for what is needed there, as
-/// `(all, needed)` cells. Returns the column after the tabs.
+/// Leaves `all` cells free on the right if short names make that possible, or else the `needed` ones. Returns the column
+/// after the tabs.
 pub(super) fn draw(
     ui: &Ui,
     navigation: &Navigation,

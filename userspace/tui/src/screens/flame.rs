@@ -38,14 +38,14 @@ static ABOUT: About = About {
 
 type Step = (Option<ProcessRef>, Option<FrameId>);
 
-/// Line of the path above the graph, lines of the selected box's details below it.
+/// The line of the path above the graph, and the lines of the selected box's details below it.
 const ABOVE: u16 = 1;
 const BELOW: u16 = 2;
 
 pub(crate) struct FlameScreen {
     tree: Tree,
     native: Native,
-    /// Nodes are numbered anew with each computation; what was meant is kept as a path.
+    /// Each computation renumbers the nodes, so the zoomed and the selected node are kept as paths, too.
     zoom_path: Vec<Step>,
     selected_path: Vec<Step>,
     zoom: NodeId,
@@ -77,7 +77,7 @@ impl Default for FlameScreen {
 }
 
 impl FlameScreen {
-    /// Samples with a match anywhere in their stack.
+    /// The total of samples with a match anywhere in their stack.
     fn sum_matching(&self) -> u64 {
         let mut samples: u64 = 0;
         let mut open = vec![self.zoom];
@@ -91,7 +91,7 @@ impl FlameScreen {
         samples
     }
 
-    /// The node at the end of `path`, or as far along it as there still is one.
+    /// The node at the end of `path`, or the last one on it that still exists.
     fn find(&self, path: &[Step]) -> NodeId {
         let mut at = Tree::ROOT;
         for step in path {
@@ -150,12 +150,12 @@ impl FlameScreen {
         }
     }
 
-    /// Along the widest boxes.
+    /// Selects the box `lines` lines below, along the widest boxes.
     fn descend(&mut self, lines: usize, body: Rect) {
         let mut at = self.selected;
         let whole = u128::from(self.tree.nodes[self.zoom].total);
         for _ in 0..lines {
-            // Its children come by size; one that is narrower than a cell is not to be seen.
+            // Children are sorted by size, and those narrower than a cell are invisible.
             let wide = |child: &&NodeId| u128::from(self.tree.nodes[**child].total) * u128::from(body.width) >= whole;
             match self.tree.nodes[at].children.first().filter(wide) {
                 Some(child) => at = *child,

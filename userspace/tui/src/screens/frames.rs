@@ -1,4 +1,4 @@
-//! Lines or functions with their own and total shares, or with their calls.
+//! Lines or functions with their own and total shares, or functions with counted calls.
 
 mod calls;
 mod detail;
@@ -50,7 +50,6 @@ static ABOUT: About = About {
                 SPLIT,
             ],
         },
-        // One frame, with its callers and callees.
         Keys {
             title: "A frame",
             bindings: &[
@@ -60,7 +59,6 @@ static ABOUT: About = About {
                 FOLD,
             ],
         },
-        // Counted calls of functions, instead of samples.
         Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, CALLS, SPLIT] },
     ],
 };
@@ -73,10 +71,10 @@ enum Sort {
     Name,
 }
 
-/// What a row is of, whatever place it has.
+/// A frame, of one process or of all.
 type Key = (Option<ProcessRef>, FrameId);
 
-/// The table of samples.
+/// The table of frames with their samples, or what else they weigh.
 #[derive(Default)]
 struct FrameTable {
     split: bool,
@@ -146,9 +144,10 @@ impl Table for FrameTable {
     }
 }
 
-/// What is open.
+/// What `save` returns.
 #[derive(Default)]
 struct Open {
+    /// The last one is in sight. Closing it goes back to the one before.
     details: Vec<Detail>,
     shows_calls: bool,
 }
@@ -157,7 +156,6 @@ struct Open {
 pub(super) struct FramesScreen {
     frames: List<FrameTable>,
     calls: List<CallsTable>,
-    /// The last one is in sight; closing it goes back to the one before.
     open: Open,
 }
 
@@ -276,7 +274,7 @@ impl Screen for FramesScreen {
         matches!(place, Place::Frame(_) | Place::Thread(_) | Place::Process)
     }
 
-    /// Shows the frame, or the table.
+    /// Opens the frame's detail, or shows the table.
     fn jump(&mut self, jump: Jump) {
         self.open.shows_calls = false;
         if let Place::Frame(frame) = jump.place {

@@ -1,4 +1,4 @@
-//! What pyobs knows of itself: what it lost, what it costs, what it is.
+//! The state of pyobs itself: complete and failed stacks, losses, cost, and facts about the recording.
 
 use pyobs_model::Model;
 use pyobs_model::loss::Losses;
@@ -22,7 +22,7 @@ pub(crate) struct HealthScreen {
     top: usize,
 }
 
-/// A line of the screen: pieces with the column they begin in.
+/// A line of the screen: texts with the columns where they begin.
 struct HealthLine(Vec<(usize, String, Style)>);
 
 const VALUES: usize = 12;
@@ -42,7 +42,7 @@ impl Screen for HealthScreen {
         &ABOUT
     }
 
-    /// Losses are counted from the beginning on.
+    /// Losses are counted since the start.
     fn reach(&self) -> Reach {
         Reach::All
     }
@@ -75,7 +75,7 @@ impl Screen for HealthScreen {
 
 fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
     let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
-    // First: it bears on everything else.
+    // Refused families come first, because they affect everything else.
     refused(&mut page, model);
     findings(&mut page, ui);
     stacks(&mut page, model);
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    /// A count, what of, and what that means; the sentence gets a line of its own where it would be cut off.
+    /// A count, what it counts, and a sentence about it. The sentence is moved to the next lines if it does not fit.
     fn counted(&mut self, count: &str, name: &str, sentence: &str, style: Style) {
         let right = |text: &str| 3 + (NAMES - 4_usize).saturating_sub(text.chars().count());
         let mut pieces =
@@ -160,7 +160,7 @@ fn stacks(page: &mut Page, model: &Model) {
         return;
     }
     let share = number::share(stacks.complete, stacks.samples);
-    // Rounded, 99.99 would be told as 100.
+    // Rounding would show 99.996 % as 100 %.
     let share = (share * 100.0).floor() / 100.0;
     let style = if share >= 99.5 { theme.good() } else { theme.warning() };
     let samples = number::plural(stacks.samples, "sample of a Python thread", "samples of Python threads");

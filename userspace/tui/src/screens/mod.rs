@@ -1,4 +1,4 @@
-//! One file a screen: its state, what its keys do, how it is drawn. [`Screen`] is what they have in common.
+//! The screens, one file each: the state, the actions and the drawing. [`Screen`] is what they have in common.
 
 mod finding;
 mod flame;

@@ -16,7 +16,7 @@ use crate::ui::Ui;
 use crate::{number, text};
 
 impl FlameScreen {
-    /// The way from the root to the selected box, also through what the zoom hides.
+    /// The path from the root to the selected box, including what the zoom hides.
     pub(super) fn draw_path(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let names: Vec<String> =
             self.tree.path(self.selected).iter().map(|node| self.step_name(model, ui, *node)).collect();
@@ -45,7 +45,7 @@ impl FlameScreen {
             None if !self.matching.is_empty() => Emphasis::Faded,
             _ => Emphasis::Plain,
         };
-        // By function, so that it keeps its shade whatever line is running.
+        // By function, so that the shade does not depend on the line.
         let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
         let style = ui.theme.flame(fuel, emphasis, shade);
         let label = match cell.node {
@@ -102,7 +102,7 @@ impl FlameScreen {
         if id == Tree::ROOT { "all".to_owned() } else { self.name(model, ui, id) }
     }
 
-    /// With its line where that is what tells two boxes apart.
+    /// The name, with the line if the graph keeps lines apart.
     fn label(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
         let frame = self.tree.nodes.get(id).and_then(|node| node.frame).and_then(|frame| model.frame(frame));
         match frame.and_then(|frame| frame.line).filter(|_| ui.look.by == By::Line) {

@@ -1,4 +1,4 @@
-//! Functions with their counted calls, and how long those took that were seen to return.
+//! Functions with their counted calls, and the times of the calls whose return was seen.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) enum Sort {
     Name,
 }
 
-/// Adds up the calls of a function in all processes, or in each.
+/// Adds up a function's calls in all processes, or with `split` in each process.
 #[derive(Default)]
 pub(super) struct CallsTable {
     pub(super) split: bool,
@@ -106,12 +106,12 @@ impl Table for CallsTable {
     }
 }
 
-/// Of the calls that were seen to return.
+/// The mean time of the calls whose return was seen.
 fn mean(sum: Sum) -> Nanos {
     Nanos(sum.times.total.0.checked_div(sum.timed).unwrap_or(0))
 }
 
-/// Calls that were not seen to return.
+/// The number of calls whose return was not seen.
 fn unseen(sum: Sum) -> u64 {
     sum.times.count.saturating_sub(sum.timed)
 }

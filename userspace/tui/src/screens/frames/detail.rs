@@ -1,4 +1,4 @@
-//! One frame: who calls it, what it calls, which of its lines are hot.
+//! One frame: its callers, its callees, and the hot lines of its function.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ enum Entry {
         whole: u64,
         by: By,
     },
-    /// The process calls it, or it calls nothing.
+    /// The end of a stack: no frame calls the target, or it calls none.
     End {
         what: &'static str,
         samples: u64,
@@ -36,7 +36,7 @@ enum Entry {
     },
 }
 
-/// Of so many entries the source is read, and shown where there is room for it.
+/// The number of entries whose source is read. The width from which source is shown.
 const SOURCES_MAX: usize = 100;
 const SOURCE_NEEDS: u16 = 120;
 
@@ -49,7 +49,7 @@ pub(super) struct Detail {
     own: u64,
     total: u64,
     samples: u64,
-    /// Some process that ran it, whose files are read.
+    /// A process that ran the frame. Source is read from its files.
     runner: Option<ProcessRef>,
     entries: Vec<Entry>,
     cursor: Cursor<Entry>,
@@ -71,7 +71,7 @@ impl Detail {
 
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         let look = scope.look;
-        // After a switch between lines and functions the same frame is meant as the other look has it.
+        // After a switch from lines to functions, the frame is that of the function.
         let target = if look.by == By::Function { model.function_of(self.frame) } else { self.frame };
         let function = model.function_of(self.frame);
         let by_line = Look { by: By::Line, ..look };
@@ -116,7 +116,7 @@ impl Detail {
         }
     }
 
-    /// Reads the text of the lines that are named.
+    /// Reads the source of the lines that the entries name.
     pub(super) fn read_sources(&self, model: &Model, sources: &Sources) {
         let Some(runner) = self.runner else { return };
         sources.read(model, runner, self.frame);
@@ -163,12 +163,12 @@ impl Detail {
         self.cursor.hold(self.entries.get(self.cursor.index()).copied());
     }
 
-    /// How many entries that are no headings stand before one.
+    /// The number of entries before `index` that are not headings.
     fn links_before(&self, index: usize) -> usize {
         self.entries.iter().take(index).filter(|entry| !matches!(entry, Entry::Heading(_))).count()
     }
 
-    /// The detail to go on to.
+    /// Handles an action. Returns the detail that it opens.
     pub(super) fn act(&mut self, action: Action, height: usize) -> Option<Self> {
         if let Some(step) = step(action) {
             self.cursor.step(step, self.entries.len(), rows_in(height));
@@ -259,7 +259,7 @@ impl Detail {
     }
 }
 
-/// A recording may hold times that no sum can.
+/// Saturates, because a recording may hold any numbers.
 fn add(sum: &mut u64, weight: u64) {
     *sum = sum.saturating_add(weight);
 }
@@ -268,7 +268,7 @@ fn rows_in(height: usize) -> usize {
     height.saturating_sub(INTRODUCTION)
 }
 
-/// Recursion makes a neighbour appear several times in a stack; its samples count once.
+/// Counts each neighbour once, although recursion makes one appear several times in a stack.
 fn count_once(
     counts: &mut HashMap<Option<FrameId>, u64>,
     neighbours: impl Iterator<Item = Option<FrameId>>,
