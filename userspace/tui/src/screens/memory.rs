@@ -1,5 +1,4 @@
-//! Memory: the segments that processes share, the arenas that hold their objects, the MemInfos of compiled code, or what processes
-//! have in memory.
+//! Memory: shared segments, arenas of Python objects, MemInfos of code compiled by Numba, or the resident memory of processes.
 
 mod births;
 mod births_detail;
@@ -41,7 +40,7 @@ static ABOUT: About = About {
     ],
 };
 
-/// What the rows are.
+/// What the rows stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shown {
     #[default]
@@ -66,7 +65,7 @@ impl Shown {
         List::new(BirthTable::of_meminfos(self == Self::MemInfos))
     }
 
-    /// For the footer.
+    /// The name in the footer.
     fn title(self) -> &'static str {
         match self {
             Self::Segments => "segments",
@@ -82,7 +81,7 @@ impl Shown {
     }
 }
 
-/// What is open.
+/// What `save` returns.
 struct Open {
     shown: Shown,
     births: List<BirthTable>,
@@ -119,7 +118,7 @@ impl Screen for MemoryScreen {
         Some(self.shown.family())
     }
 
-    /// MemInfos are added up by where they were born, and what processes have in memory is what the last look found.
+    /// MemInfos are only counted per birthplace, and resident memory is that of the latest measurement.
     fn reach(&self) -> Reach {
         if matches!(self.shown, Shown::MemInfos | Shown::Processes) { Reach::All } else { Reach::Window }
     }

@@ -1,4 +1,4 @@
-//! What deserves to be said first, the busiest lines, then the machine in five lines.
+//! The first screen: the findings, the busiest lines, and the machine in five lines.
 
 mod hottest;
 mod lines;
@@ -36,11 +36,11 @@ static ABOUT: About = About {
     }],
 };
 
-/// The machine's lines and their heading.
+/// The lines about the machine, with their heading.
 const MACHINE: u16 = lines::COUNT + 1;
-/// Cells of the label of what to try.
+/// The width of the advice's label.
 const LABEL: u16 = 5;
-/// Cells from which on a finding says whose it is, and which check found it.
+/// The widths from which a finding's process, and the check that found it, are shown.
 const PROCESS_NEEDS: u16 = 100;
 const CHECK_NEEDS: u16 = 130;
 
@@ -51,16 +51,16 @@ pub(crate) struct OverviewScreen {
     listing: Listing<Key>,
 }
 
-/// Where the parts go, from above.
+/// The areas of the parts, from top to bottom.
 struct Parts {
     findings: Rect,
-    /// The whole sentences of the finding that is selected, and what to try.
+    /// The full text of the selected finding, and its advice.
     detail: Rect,
     machine: Rect,
 }
 
 impl Parts {
-    /// For so many findings. They need room first; what one says in full follows them, and has what is left.
+    /// Divides `area`. The rows of findings come first; the detail gets what is left.
     fn of(area: Rect, findings: usize) -> Self {
         let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
         let least = match area.height {
@@ -69,7 +69,7 @@ impl Parts {
             _ => 8,
         };
         let room = area.height - machine - least;
-        // Where there is no finding, it is said what is not watched.
+        // Without findings, their area says what is not watched.
         let rows = if findings == 0 { room } else { room.min(findings.saturating_add(1).min(1 << 12) as u16) };
         let detail = if least > 0 { area.height - machine - rows } else { 0 };
         let part = |above, height| Rect { y: area.y + above, height, ..area };
@@ -171,24 +171,24 @@ impl Screen for OverviewScreen {
     }
 }
 
-/// Below a blank line.
+/// The area below a blank line.
 fn below(area: Rect) -> Rect {
     let above = area.height.min(1);
     Rect { y: area.y + above, height: area.height - above, ..area }
 }
 
-/// Rows of findings.
+/// The number of rows for findings.
 fn height(board: &Board, body: Rect) -> usize {
     usize::from(Parts::of(body, board.entries().len()).findings.height.saturating_sub(1))
 }
 
-/// Returns how many rows it has used.
+/// Returns the number of rows that it used.
 fn draw_detail(entry: &Entry, ui: &Ui, whole: Rect, buf: &mut Buffer) -> u16 {
     let area = below(whole);
     let width = area.width.saturating_sub(4);
     let seen = text::wrap(&entry.finding.detail, width.into());
     let advice = advice(&entry.finding, width.saturating_sub(LABEL).into());
-    // Where there is no room for both, what was seen is cut off.
+    // If there is no room for both, the advice stays whole.
     let advice_rows = advice.len() as u16;
     let room = area.height.saturating_sub(advice_rows);
     let rows = room.min(seen.len() as u16);
@@ -203,7 +203,7 @@ fn draw_detail(entry: &Entry, ui: &Ui, whole: Rect, buf: &mut Buffer) -> u16 {
     (1 + rows + advice_rows).min(whole.height)
 }
 
-/// Returns how many rows it has used.
+/// Draws what there is to say without findings. Returns the number of rows that it used.
 fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
     let theme = ui.theme;
     put(buf, area, 1, 0, &format!("No finding {}.", ui.when(Reach::Window)), theme.good());

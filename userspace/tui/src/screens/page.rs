@@ -1,5 +1,5 @@
-//! What is known of one thing, on lines that scroll. A line that names something else leads to it: the cursor goes from one such
-//! line to the next.
+//! A page of scrolling lines about one thing. A line that names something else is a link to it. The cursor moves from link to
+//! link.
 
 use pyobs_model::views::By;
 use pyobs_model::{FrameId, Model, ProcessRef, StackId};
@@ -21,18 +21,19 @@ pub(super) enum Line<P> {
     Heading(String),
     Pair(&'static str, String),
     Words(String),
-    /// What only this page has.
+    /// A line that only this kind of page has.
     Part(P),
     Frame(FrameId),
     More(usize),
 }
 
-/// What only one kind of page has: it draws itself on its line, of a page of this width.
+/// A line that only one kind of page has.
 pub(super) trait Part {
+    /// Draws the line, on a page of this width.
     fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui);
 }
 
-/// The page of one row of a list.
+/// The detail of a list's row, as a page.
 pub(super) struct Detail<K, P> {
     pub(super) of: K,
     pub(super) page: Page<P>,
@@ -59,7 +60,7 @@ impl<K, P: Part> table::Detail<K> for Detail<K, P> {
 pub(super) struct Page<P> {
     lines: Vec<(Line<P>, Option<Jump>)>,
     top: usize,
-    /// The line that Enter follows.
+    /// The link that Enter follows.
     selected: Option<usize>,
 }
 
@@ -94,12 +95,12 @@ impl<P> Page<P> {
         self.lines.extend([(Line::Blank, None), (Line::Heading(heading.into()), None)]);
     }
 
-    /// How many others there are, if any.
+    /// Adds a line that says how many others there are, if any.
     pub(super) fn more(&mut self, count: usize) {
         self.lines.extend((count > 0).then_some((Line::More(count), None)));
     }
 
-    /// As many lines as `most`; the others are only counted. Nothing for none.
+    /// Adds a heading and at most `most` lines; the others are counted. Adds nothing if there are no lines.
     pub(super) fn list(
         &mut self,
         heading: &'static str,
@@ -115,7 +116,7 @@ impl<P> Page<P> {
         self.more(more);
     }
 
-    /// The frames of a process's stack, the innermost first.
+    /// Adds the frames of a stack, the innermost first.
     pub(super) fn frames(&mut self, model: &Model, process: Option<ProcessRef>, stack: StackId) {
         let line = |frame: &FrameId| (Line::Frame(*frame), Some(Jump::frame(process, *frame)));
         self.lines.extend(model.stack(stack).iter().rev().map(line));
@@ -137,14 +138,14 @@ impl<P> Page<P> {
         self.lines.get(line).is_some_and(|(_, jump)| jump.is_some())
     }
 
-    /// Keeps what is selected while it is in sight, else takes the first link that is.
+    /// Keeps the selected link while it is in sight. Otherwise selects the first link in sight.
     fn select_in_sight(&mut self, height: usize) {
         let sight = self.top..self.top + height;
         let kept = self.selected.filter(|line| sight.contains(line) && self.is_link(*line));
         self.selected = kept.or_else(|| sight.into_iter().find(|line| self.is_link(*line)));
     }
 
-    /// Goes to the next link where it is in sight, else scrolls; follows the one that is selected.
+    /// Follows the selected link, moves to the next link if it is in sight, or scrolls.
     fn act(&mut self, action: Action, height: usize) -> Outcome {
         let sight = self.top..(self.top + height).min(self.lines.len());
         let next = match (action, self.selected) {
@@ -161,7 +162,7 @@ impl<P> Page<P> {
             None => {
                 self.top = scroll(self.top, action, self.lines.len(), height);
                 let at_edge = if action == Action::Up { self.top } else { self.top + height.saturating_sub(1) };
-                // The line that has come into sight is the next one on the way.
+                // A link that came into sight is the next one.
                 if matches!(action, Action::Up | Action::Down) && self.is_link(at_edge) {
                     self.selected = Some(at_edge);
                 }
@@ -171,7 +172,7 @@ impl<P> Page<P> {
         Outcome::Nothing
     }
 
-    /// How many links stand before a line.
+    /// The number of links before a line.
     fn links_before(&self, line: usize) -> usize {
         (0..line).filter(|line| self.is_link(*line)).count()
     }

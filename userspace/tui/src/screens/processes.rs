@@ -58,10 +58,10 @@ struct Line {
 
 #[derive(Default)]
 struct ProcessTable {
-    /// Those whose threads are shown.
+    /// The processes whose threads are shown.
     open: HashSet<ProcessRef>,
     seconds: f64,
-    /// The end of the time that the rows cover.
+    /// The end of the time range that the rows cover.
     end: Nanos,
 }
 
@@ -73,7 +73,7 @@ impl Table for ProcessTable {
 
     const SORTS: &'static [Sort] = &[Sort::Samples, Sort::Pid, Sort::Threads, Sort::Command];
 
-    /// All processes, for the user picks among them; each is followed by its threads.
+    /// All processes, whatever the user picked before, each followed by its threads.
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Line>> {
         let scope = ui.scope(model);
         let everyone = scope.everyone();
@@ -198,7 +198,7 @@ impl Table for ProcessTable {
 }
 
 impl ProcessTable {
-    /// In percent of one core.
+    /// CPU time in percent of one core.
     fn cpu_percent(&self, cpu: Sum) -> f64 {
         if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }
     }
@@ -240,7 +240,7 @@ impl Screen for ProcessesScreen {
             (Action::Expand, Some(Picked { process, .. })) => _ = open.insert(process),
             (Action::Collapse, Some(Picked { process, .. })) => {
                 open.remove(&process);
-                // The thread that was selected is gone; its process takes its place.
+                // The selected thread may have been hidden, so select its process.
                 self.list.go_to(ui, |picked| *picked == Picked { process, tid: None });
             }
             _ => return self.list.act(action, ui),
@@ -257,7 +257,7 @@ fn head_of_command(state: &ProcessState) -> &str {
     text::head(text::command(&state.process.command), 4096)
 }
 
-/// One sentence above the table: the most serious finding. Empty without findings.
+/// The lines above the table: the most serious finding. Empty without findings.
 fn headline(ui: &Ui) -> Vec<String> {
     const LINES: usize = 2;
     const NEEDS: u16 = 9;
@@ -271,7 +271,7 @@ fn headline(ui: &Ui) -> Vec<String> {
     lines
 }
 
-/// Seven digits are the most that a kernel gives out, and a thread has its branch before them.
+/// A pid has at most seven digits, and a tid has a branch before it.
 const PID_WIDTH: usize = 8;
 
 struct Widths {

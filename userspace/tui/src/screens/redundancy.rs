@@ -1,5 +1,5 @@
 //! Work between Python and native code that changes nothing: the findings, then the lines whose native code accesses memory,
-//! those first that cost most.
+//! the most expensive ones first.
 
 mod detail;
 
@@ -57,10 +57,10 @@ enum Sort {
     Equal,
 }
 
-/// Findings that are shown above the lines, where there is room for some lines as well.
+/// The most findings above the lines, and the lines that must fit below them.
 const FINDINGS_MAX: usize = 4;
 const LINES_MIN: u16 = 6;
-/// Cells from which on there is room for all columns, and for the lines' text.
+/// The widths from which all columns, and the lines' source, are shown.
 const ALL_NEED: u16 = 76;
 const SOURCE_NEEDS: u16 = 140;
 
@@ -75,7 +75,7 @@ struct Entry {
 struct LineTable {
     findings: Vec<Finding>,
     lines: usize,
-    /// Lines with too few addresses to prove anything.
+    /// The number of lines with too few addresses to prove anything.
     few: usize,
 }
 
@@ -150,7 +150,7 @@ impl Table for LineTable {
         }
     }
 
-    /// Below the findings.
+    /// The area below the findings.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let has_room = area.height > LINES_MIN + 1;
         let above = if has_room { self.findings_in(area).max(1) as u16 + 1 } else { 0 };
@@ -207,7 +207,7 @@ impl Table for LineTable {
 }
 
 impl LineTable {
-    /// Stands in for the findings when nothing was found.
+    /// The sentence to show if there are no findings.
     fn note(&self) -> String {
         let (few, lines, least) = (self.few, self.lines, least_trials(DISPATCH));
         match few {
@@ -216,14 +216,14 @@ impl LineTable {
         }
     }
 
-    /// How many findings are shown.
+    /// The number of findings that are shown.
     fn findings_in(&self, area: Rect) -> usize {
         self.findings.len().min(FINDINGS_MAX).min(usize::from(area.height.saturating_sub(LINES_MIN + 1)))
     }
 }
 
 struct Widths {
-    /// The only column beside the samples, if there is little room.
+    /// The only column besides the samples, if there is little room.
     only: Option<Sort>,
     process: usize,
     place: usize,
@@ -259,7 +259,7 @@ impl Screen for RedundancyScreen {
         Some(Family::Redundancy)
     }
 
-    /// Redundancy takes longer than a window to be proved.
+    /// A window is too short to prove redundancy.
     fn reach(&self) -> Reach {
         Reach::Span
     }

@@ -1,4 +1,4 @@
-//! Regions of memory: what they are called, what shows them, and what was sent out of them and stored into them.
+//! Regions of memory: their names, the targets that show them, and the transfers and stores that used them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::page::{Line, Page};
 use crate::jump::Jump;
 use crate::{number, text};
 
-/// Transfers, and lines of stores; the others are only counted.
+/// The most transfers, and lines of stores, that are listed. The others are counted.
 const TRANSFERS_MAX: usize = 20;
 const LINES_MAX: usize = 5;
 
@@ -31,7 +31,7 @@ pub(super) fn region_name(model: &Model, id: RegionId) -> String {
     }
 }
 
-/// What shows a region.
+/// The target that shows a region.
 pub(super) fn region_target(model: &Model, region: &Region) -> Target {
     match region.id {
         RegionId::MemInfo(_) => Target::MemInfos(birthplace(model, region_birth(model, region))),
@@ -39,7 +39,7 @@ pub(super) fn region_target(model: &Model, region: &Region) -> Target {
     }
 }
 
-/// What shows an arena or a segment.
+/// The target that shows an arena or a segment.
 pub(super) fn owner_target(model: &Model, id: RegionId) -> Target {
     match id {
         RegionId::Segment(id) => Target::Segment(id),
@@ -51,7 +51,7 @@ pub(super) fn owner_target(model: &Model, id: RegionId) -> Target {
     }
 }
 
-/// The latest transfers whose buffers lay in regions that are meant.
+/// Lists the latest transfers whose buffers were in matching regions.
 pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(&Transfer, &Region) -> bool) {
     let lies_there = |transfer: &Transfer| {
         let begun = transfer.begun()?;
@@ -71,7 +71,7 @@ pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: imp
     page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines, TRANSFERS_MAX);
 }
 
-/// Which lines stored into these regions what was there already, those first that did so with most bytes.
+/// Lists the lines that stored values into matching regions that were already there, those with the most bytes first.
 pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(RegionId) -> bool + Copy) {
     let sums: BTreeMap<At, PairSum> =
         stores(model, &Selection::default(), |pair| lies_in(model, pair, is_meant) == Some(true));
@@ -88,7 +88,7 @@ pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl F
     page.list("STORES INTO IT THAT LEFT WHAT WAS THERE, BY LINE", lines.into_iter(), LINES_MAX);
 }
 
-/// Its name, or what stands for it.
+/// A segment's name, or else its kind and inode.
 pub(super) fn segment_label(state: &State) -> String {
     match state.segment.name.as_deref() {
         Some(name) => text::head(name, 256).to_owned(),

@@ -1,5 +1,5 @@
-//! Lanes of findings, what was shed, threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
-//! screens can be restricted to.
+//! Lanes of findings, sheds, threads, arenas, transfers and segments under one axis of time, with a cursor. The user can mark
+//! a span of time, which restricts all screens.
 
 mod chart;
 mod facts;
@@ -41,9 +41,9 @@ static ABOUT: About = About {
     }],
 };
 
-/// The shortest time that one can zoom in to.
+/// The shortest time to zoom in to.
 const SHORTEST: Nanos = Nanos(1_000_000);
-/// Lines of facts about where the cursor is.
+/// The lines of facts about the cursor, and the height from which they are shown.
 const FACTS: u16 = 3;
 const FACTS_NEED: u16 = 10;
 
@@ -51,22 +51,22 @@ const FACTS_NEED: u16 = 10;
 pub(crate) struct TimelineScreen {
     timeline: Timeline,
     listing: Listing<LaneId>,
-    /// What was zoomed in to; else all the time that is looked at.
+    /// The time that was zoomed in to. `None` shows all the time in scope.
     view: Option<(Nanos, Nanos)>,
-    /// The end of the time, while it was not moved.
+    /// `None` until it is moved: it is at the end then.
     cursor: Option<Nanos>,
-    /// Where a span was begun.
+    /// Where the user began a span.
     mark: Option<Nanos>,
     facts: Facts,
-    /// Of findings, by their places on the board: in which slots that happened on which they rest.
+    /// By index on the board, the slots with the evidence of each finding.
     marks: Vec<(usize, Vec<bool>)>,
 }
 
 impl TimelineScreen {
-    /// Puts the lane of the findings first, where any has a time.
+    /// Inserts the lane of findings as the first one, if the evidence of any has times.
     fn mark_findings(&mut self, model: &Model, scope: &Scope, board: &Board) {
         let slots = self.slots();
-        // What ends later may have begun before.
+        // Waits that began in view may end after it.
         let within = Selection { from: Some(slots.from), ..scope.selection.clone() };
         let marks = board.entries().map(|entry| findings::marks(model, &within, slots, &entry.finding));
         self.marks = marks.enumerate().filter(|(_, marks)| marks.contains(&true)).collect();
@@ -77,14 +77,14 @@ impl TimelineScreen {
         }
     }
 
-    /// The findings that rest on the time at the cursor.
+    /// The findings with evidence at the cursor.
     fn found<'board>(&self, board: &'board Board) -> Vec<&'board Finding> {
         let column = self.column();
         let here = self.marks.iter().filter(|(_, marks)| marks.get(column) == Some(&true));
         here.filter_map(|(index, _)| board.get(*index)).map(|entry| &entry.finding).collect()
     }
 
-    /// Finds out about where the cursor is.
+    /// Updates the facts about the cursor.
     fn look(&mut self, model: &Model, board: &Board) {
         let selected = self.listing.selected().copied();
         let lane = selected.and_then(|id| self.timeline.lanes.iter().find(|lane| lane.id == id));
@@ -105,12 +105,12 @@ impl TimelineScreen {
         self.cursor.map_or(last, |at| slots.of(at.clamp(slots.from, slots.to)).unwrap_or(last))
     }
 
-    /// The time at the cursor: the beginning of its slot.
+    /// The time at the cursor, which is the start of its slot.
     fn at(&self) -> Nanos {
         self.slots().start(self.column())
     }
 
-    /// So that rounding does not lead into the slot before.
+    /// The middle of a slot, because rounding its start could lead into the slot before.
     fn middle(&self, column: usize) -> Nanos {
         let half = Nanos((self.slots().length() / 2.0) as u64);
         self.slots().start(column).saturating_add(half)
@@ -120,7 +120,7 @@ impl TimelineScreen {
         self.slots().start(self.column() + 1).max(Nanos(self.at().0.saturating_add(1)))
     }
 
-    /// The screen that tells more of a lane, and of findings the first one at the cursor.
+    /// Opens the screen that shows more of a lane. From the lane of findings, follows the first one at the cursor.
     fn open(&self, lane: LaneId, board: &Board) -> Outcome {
         let jump = |process, target| Outcome::Jump(Jump { process, place: Place::Row(target), why: "lane" });
         match lane {
@@ -140,7 +140,7 @@ impl TimelineScreen {
         Outcome::Span(mark.min(self.at()), to)
     }
 
-    /// One column; where that leads out of what was zoomed in to, this moves along.
+    /// Moves the cursor by a column. At the edge of the zoomed time, moves the view along.
     fn step(&mut self, is_right: bool, model: &Model, board: &Board) -> Outcome {
         let (slots, column) = (self.slots(), self.column());
         if slots.count == 0 {
@@ -251,7 +251,7 @@ impl Screen for TimelineScreen {
         self.mark.is_some() || self.view.is_some()
     }
 
-    /// Undoes the beginning of a span, or zooms out.
+    /// Discards the mark, or zooms out.
     fn close(&mut self, _ui: &Ui) -> bool {
         self.mark.take().is_some() || self.view.take().is_some()
     }
@@ -298,7 +298,7 @@ fn lane_rows(body: Rect) -> usize {
     usize::from(Parts::of(body).lanes.height.saturating_sub(1))
 }
 
-/// The first time of which anything is kept.
+/// The earliest time that the model has kept anything about.
 fn first(model: &Model) -> Nanos {
     let sample = model.cpu().samples().next().map(|sample| sample.at);
     sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(model.offcpu().since().max(model.gil().since()))

@@ -1,4 +1,4 @@
-//! Transfers of UCX and UCXX, how long their stages take, and the threads behind them.
+//! Transfers of UCX and UCXX, the times of their stages, and the threads that handle them.
 
 mod detail;
 mod summary;
@@ -56,7 +56,7 @@ enum Sort {
     Wake,
 }
 
-/// The summary stands above the table where there is room for both.
+/// The height from which the summary is shown above the table.
 const SUMMARY_NEEDS: u16 = 18;
 
 struct Line {
@@ -67,7 +67,7 @@ struct Line {
     begun: Nanos,
     queued: Option<Nanos>,
     pending: Option<Nanos>,
-    /// From being over to the future's being set.
+    /// From completion until the waiter was woken.
     wake: Option<Nanos>,
     status: Option<i32>,
     is_over: bool,
@@ -93,7 +93,7 @@ impl Line {
         }
     }
 
-    /// What became of it.
+    /// How the transfer ended.
     fn outcome(&self) -> String {
         match self.status {
             Some(0) => "ok".to_owned(),
@@ -147,7 +147,7 @@ impl Table for TransferTable {
         }
     }
 
-    /// Below the summary.
+    /// The area below the summary.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let above = if area.height >= SUMMARY_NEEDS { summary::LINES } else { 0 };
         Rect { y: area.y + above, height: area.height - above, ..area }

@@ -1,4 +1,4 @@
-//! What threads wait for: how the GIL is shared, then a table of sleeps or of waits for the GIL.
+//! What threads wait for: how processes share the GIL, then a table of sleeps or of waits for the GIL.
 
 mod detail;
 mod shares;
@@ -48,12 +48,11 @@ static ABOUT: About = About {
                 BY,
             ],
         },
-        // One wait, with its stacks.
         Keys { title: "A wait", bindings: &[FOLLOW] },
     ],
 };
 
-/// What the rows are.
+/// What the rows stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shown {
     #[default]
@@ -62,7 +61,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// What the rows of the table add up to.
+    /// The weight that the rows add up to.
     fn weight(self) -> Weight {
         match self {
             Self::Sleeps => Weight::OffCpu,
@@ -99,7 +98,7 @@ impl Table for WaitTable {
             return None;
         }
         let (selection, by) = (&scope.selection, scope.look.by);
-        // The GIL is the process's, whichever of its threads is selected.
+        // The GIL belongs to the process, whichever of its threads is picked.
         let processes = Selection { tid: None, ..selection.clone() };
         let shares = views::gil_shares(model, &processes);
         let lines = match self.shown {
@@ -141,7 +140,7 @@ impl Table for WaitTable {
         }
     }
 
-    /// Below the shares of the GIL.
+    /// The area below the shares of the GIL.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let above = self.shares.height(area);
         Rect { y: area.y + above, height: area.height - above, ..area }
@@ -243,7 +242,7 @@ impl Screen for WaitsScreen {
         }
     }
 
-    /// The shares of the GIL.
+    /// Draws the shares of the GIL.
     fn draw_above(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> Rect {
         let are_known = [Weight::OffCpu, Weight::Gil].iter().any(|weight| weight.is_known(model));
         if self.depth() > 0 || !ui.has_begun() || !are_known {

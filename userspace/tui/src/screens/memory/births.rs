@@ -1,4 +1,4 @@
-//! Arenas, or MemInfos, by where they were born: those lines first that hold the most memory.
+//! Arenas or MemInfos by the line where they were born. Lines that hold the most memory come first.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) enum Sort {
     Age,
 }
 
-/// A line that gave birth, in one process.
+/// A birthplace: a line of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Site {
     pub(super) process: ProcessRef,

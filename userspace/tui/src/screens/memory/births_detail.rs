@@ -1,4 +1,4 @@
-//! The arenas or MemInfos that one line gave birth to: each arena with how full it is and when it lived, and where they were born.
+//! The arenas or MemInfos that were born at one line. Shows how full each arena is and when it lived, and the birth stack.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::screens::page::{self, Line};
 use crate::screens::region::{list_stores, list_transfers};
 use crate::ui::Ui;
 
-/// The others are only counted.
+/// The most arenas that are listed. The others are counted.
 const ARENAS_MAX: usize = 200;
 const BAR: usize = 24;
 

@@ -1,4 +1,4 @@
-//! One segment: what it is, who holds and held it, whom it was passed to, where it was made.
+//! One segment: its properties, its current and past holders, to whom it was passed, and where it was made.
 
 use pyobs_model::families::shm::State;
 use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
@@ -13,7 +13,7 @@ use crate::screens::region::segment_label;
 use crate::screens::region::{list_stores, list_transfers};
 use crate::ui::Ui;
 
-/// Of each kind; the others are only counted.
+/// The most entries per list. The others are counted.
 const PARTS_MAX: usize = 100;
 const BAR: usize = 24;
 

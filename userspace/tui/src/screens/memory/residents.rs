@@ -1,5 +1,5 @@
-//! What processes have in memory: pages of segments are in the resident size of each process that maps them, and counted once in
-//! the last column.
+//! The resident memory of processes. The page of a segment is in the resident size of each process that maps it, but only once
+//! in the column `COUNTED`.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub(super) enum Sort {
 
 #[derive(Default)]
 pub(super) struct ResidentTable {
-    /// Of all rows that are shown.
+    /// The sums of the rows that are shown.
     sums: [u64; 6],
 }
 
@@ -70,7 +70,7 @@ impl Table for ResidentTable {
         }
     }
 
-    /// Leaves a line for the sums.
+    /// The area without the line for the sums.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         Rect { height: area.height.saturating_sub(1), ..area }
     }

@@ -1,4 +1,4 @@
-//! Memory that processes share: the segments, the largest first, and what became of each.
+//! Shared segments, the largest first, with what became of each.
 
 use std::cmp::Reverse;
 
@@ -35,13 +35,13 @@ pub(super) struct Line {
     ended: Option<Nanos>,
     holders: usize,
     name: String,
-    /// The innermost Python frame of where it was made.
+    /// The innermost Python frame of the stack that made it.
     frame: Option<FrameId>,
 }
 
 #[derive(Default)]
 pub(super) struct SegmentTable {
-    /// The span of time that the bars stand for.
+    /// The span of time that the bars cover.
     from: Nanos,
     to: Nanos,
 }

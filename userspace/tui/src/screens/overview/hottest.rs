@@ -1,4 +1,4 @@
-//! The lines that burn most CPU time, where the findings leave room.
+//! The lines that use the most CPU time. They are shown if the findings leave room.
 
 use pyobs_model::Model;
 use pyobs_model::views::{By, CpuLines};
@@ -11,10 +11,10 @@ use crate::screens::names;
 use crate::text;
 use crate::ui::Ui;
 
-/// The rows that it takes at least: a blank line, the heading and two lines.
+/// The fewest rows that make sense: a blank line, the heading and two lines.
 const LEAST: u16 = 4;
 const MOST: usize = 20;
-/// Up to the end of the findings' costs.
+/// Ends where the findings' costs end.
 const COST: usize = 13;
 const BAR: usize = 10;
 const PLACE: usize = 32;

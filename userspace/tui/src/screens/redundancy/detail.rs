@@ -1,4 +1,4 @@
-//! One line: its findings, what it accesses, the calls in it, and pairs of accesses with both stacks side by side.
+//! One line: its findings, what it accesses, its calls, and pairs of accesses with both stacks side by side.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,19 +19,19 @@ use crate::screens::region::{owner_target, region_name};
 use crate::text;
 use crate::ui::Ui;
 
-/// Pairs that are shown with their stacks, and calls.
+/// The most pairs and calls that are listed.
 const PAIRS_MAX: usize = 20;
 const CALLS_MAX: usize = 20;
-/// Of each pair, where its addresses lie.
+/// The most regions that are listed per pair.
 const REGIONS_MAX: usize = 3;
-/// Cells of a line of a sentence at the most, and of the label before one.
+/// The greatest width of a wrapped sentence, and the width of the label before it.
 const WRAPPED: usize = 76;
 const LABEL: usize = 10;
 
-/// Bytes of a line's text.
+/// The most bytes of a line's source.
 const SOURCE_MAX: usize = 4096;
 
-/// Of two stacks, the innermost first.
+/// A frame of each of two stacks, side by side.
 pub(super) struct Part(Option<FrameId>, Option<FrameId>);
 
 pub(super) type Detail = page::Detail<Line, Part>;
@@ -103,7 +103,7 @@ impl Detail {
         }
     }
 
-    /// Those that are made again first.
+    /// Lists calls, those repeated most often first.
     fn calls(&mut self, view: &RedundancyView, line: Line) {
         let mut calls: Vec<_> = view.calls.iter().filter(|(call, _)| call.line == line).collect();
         calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
@@ -121,7 +121,7 @@ impl Detail {
         }
     }
 
-    /// Those of all threads together, that are equal most often first.
+    /// Lists pairs of all threads together, those equal most often first.
     fn pairs(&mut self, model: &Model, view: &RedundancyView, line: Line) {
         let mut sums: BTreeMap<PairOf, (PairSum, BTreeMap<RegionId, PairSum>)> = BTreeMap::new();
         for (pair, sum) in view.pairs.iter().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
@@ -149,7 +149,7 @@ impl Detail {
             loop {
                 match (first.next().copied(), second.next().copied()) {
                     (None, None) => break,
-                    // Where the stacks differ, the second is the line's own.
+                    // The link leads to the frame of the second stack, which is the line's own.
                     (one, other) => {
                         let jump = other.or(one).map(|frame| Jump::frame(Some(line.process), frame));
                         self.page.part(Part(one, other), jump);

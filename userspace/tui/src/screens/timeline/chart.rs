@@ -1,4 +1,4 @@
-//! The axis, the lanes and the cursor.
+//! Draws the timeline's axis, lanes and cursor.
 
 use pyobs_model::findings::{Board, Target};
 use pyobs_model::views::{Cells, Doing, Lane, LaneId, Timeline};
@@ -13,7 +13,7 @@ use crate::screens::region::segment_label;
 use crate::text;
 use crate::theme::{Emphasis, Fuel, Theme};
 
-/// Cells of a lane's name, and the one after it.
+/// The width of the lanes' names.
 fn names(width: u16) -> u16 {
     match width {
         0..70 => 14,
@@ -23,7 +23,7 @@ fn names(width: u16) -> u16 {
     }
 }
 
-/// How many slots there is room for.
+/// The number of slots that fit.
 pub(super) fn columns(width: u16) -> usize {
     usize::from(width.saturating_sub(names(width) + 1))
 }
@@ -36,14 +36,14 @@ pub(super) struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    /// The part of an area that the slots have.
+    /// The part of an area that the slots take.
     pub(super) fn slots(&self, area: Rect) -> Rect {
         let names = (names(area.width) + 1).min(area.width);
         let room = usize::from(area.width - names).min(self.timeline.slots.count);
         Rect { x: area.x + names, width: room as u16, ..area }
     }
 
-    /// The time at every tenth column or so, and the span.
+    /// Draws times at regular columns, and the span.
     pub(super) fn draw_axis(&self, area: Rect, buf: &mut Buffer) {
         const STEP: usize = 12;
         let slots = self.timeline.slots;
@@ -112,7 +112,7 @@ impl Chart<'_> {
         }
     }
 
-    /// What is done for several slots on end has its name there.
+    /// Draws one box for consecutive slots with the same activity, with its name.
     fn draw_thread(&self, model: &Model, cells: &[Option<Doing>], area: Rect, buf: &mut Buffer) {
         let mut at = 0;
         for run in cells.chunk_by(|a, b| a == b) {
@@ -147,7 +147,7 @@ impl Chart<'_> {
     }
 }
 
-/// Of a name for which there is hardly any room more says more than an ellipsis.
+/// The beginning of a name without an ellipsis, because in so little room every letter counts.
 fn beginning(name: &str, room: usize) -> String {
     let mut words = text::fit(name, room + 2);
     while text::width(&words, room + 3) > room {
@@ -162,7 +162,7 @@ fn filled(mut words: String, fill: char, room: usize) -> String {
     words
 }
 
-/// Whether a finding is about what a lane shows.
+/// Whether a finding with this process and target is about a lane.
 pub(super) fn is_of(lane: LaneId, process: Option<pyobs_model::ProcessRef>, target: Option<Target>) -> bool {
     let Some(target) = target else { return false };
     match (lane, target) {

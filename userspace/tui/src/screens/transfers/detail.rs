@@ -1,4 +1,4 @@
-//! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
+//! One transfer: its properties, the threads that handled it, its stages as bars, and the stack that asked for it.
 
 use pyobs_model::families::ucx::State;
 use pyobs_model::findings::Target;
@@ -13,10 +13,10 @@ use crate::screens::page::{self, Line};
 use crate::screens::region::{list_stores, region_name, region_target};
 use crate::ui::Ui;
 
-/// Parts of a transfer of several buffers; the others are only counted.
+/// The most parts that are listed of a transfer of several buffers. The others are counted.
 const PARTS_MAX: usize = 100;
 
-/// A stage: how long it took, and of the whole where it begins and how long it is.
+/// A stage, its duration, and its start and length as shares of the whole transfer.
 pub(super) struct Part(Stage, Nanos, f64, f64);
 
 pub(super) type Detail = page::Detail<TransferId, Part>;

@@ -1,4 +1,4 @@
-//! How long the stages of transfers take, and how many wait to be handed to UCX.
+//! The times of the stages of transfers, and the number of transfers that wait to be submitted to UCX.
 
 use pyobs_model::families::ucx::State;
 use pyobs_model::views::{self, BUCKETS, Spread, Stage};
@@ -10,17 +10,17 @@ use crate::number;
 use crate::paint::{Heading, Row};
 use crate::ui::Ui;
 
-/// A heading, a line a stage, the queue, a blank.
+/// The heading, a line per stage, the queue and a blank line.
 pub(super) const LINES: u16 = 7;
-/// As many as the histograms are wide.
+/// The queue's points in time: as many as the histograms are wide.
 const SLOTS: usize = BUCKETS;
-/// What the columns before the histograms take.
+/// The width of the columns before the histograms.
 const COLUMNS: u16 = 67;
 
 #[derive(Default)]
 pub(super) struct Summary {
     stages: Vec<(Stage, Spread)>,
-    /// The most that waited at once, in each part of the time.
+    /// The longest queue in each slot of time.
     queue: Vec<u64>,
     now_queued: u64,
 }
@@ -37,7 +37,7 @@ impl Summary {
 
     pub(super) fn draw(&self, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let theme = ui.theme;
-        // Two buckets are one where there is no room for all.
+        // If not all buckets fit, pairs of them are merged.
         let together = match area.width.saturating_sub(COLUMNS) {
             0..13 => 0,
             13..26 => 2,
@@ -74,7 +74,7 @@ impl Summary {
     }
 }
 
-/// So many numbers are one; none of none.
+/// Merges each `together` numbers into one. Returns none if `together` is 0.
 fn joined(numbers: &[u64], together: usize, join: fn(u64, u64) -> u64) -> Vec<u64> {
     if together == 0 {
         return Vec::new();

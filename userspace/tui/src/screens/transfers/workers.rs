@@ -1,4 +1,4 @@
-//! The threads that submit and complete transfers, and wake those who wait for them.
+//! The threads that submit and complete transfers and wake the waiting threads.
 
 use pyobs_model::views::{self, Role, WorkerRow};
 use pyobs_model::{Model, ProcessRef, Tid};
@@ -72,7 +72,7 @@ impl Table for WorkerTable {
     }
 }
 
-/// The widths of columns that need a wide terminal, and of those that need a wider one.
+/// Two functions that give a column its width, or 0 if the terminal is not wide (76 cells) or not very wide (120 cells).
 fn rooms(width: u16) -> (impl Fn(usize) -> usize, impl Fn(usize) -> usize) {
     let room = move |needed: u16| move |columns: usize| if width >= needed { columns } else { 0 };
     (room(76), room(120))

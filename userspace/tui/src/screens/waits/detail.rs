@@ -17,7 +17,7 @@ use crate::screens::names::{name, place, process_label, process_of};
 use crate::screens::page::{self, Line};
 use crate::ui::Ui;
 
-/// A waker, or what a stack weighs, of all these waits.
+/// The waits that a waker ended, or that a stack has, as a share of all.
 pub(super) struct Part {
     times: Times,
     whole: Nanos,
@@ -26,7 +26,7 @@ pub(super) struct Part {
 
 pub(super) type Detail = page::Detail<Wait, Part>;
 
-/// Of each kind; the others are only counted.
+/// The most wakers or stacks per list. The others are counted.
 const PARTS_MAX: usize = 20;
 
 impl Detail {
@@ -179,7 +179,7 @@ fn is_at(model: &Model, stack: StackId, by: By, frame: Option<FrameId>) -> bool 
     }
 }
 
-/// Whether `function` is below the innermost Python frame; whether nothing is there, for `None`.
+/// Whether `function` is below the innermost Python frame. `None` means that nothing is below it.
 fn is_in(model: &Model, stack: StackId, function: Option<FrameId>) -> bool {
     let stack = model.stack(stack);
     let python = stack.iter().rposition(|id| is_python(model, *id));

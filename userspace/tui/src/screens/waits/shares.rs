@@ -1,4 +1,4 @@
-//! How much of the time the GIL of each process was held and wanted.
+//! The shares of time in which each process's GIL was held and wanted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,16 +18,16 @@ use crate::{number, text};
 
 #[derive(Default)]
 pub(super) struct Shares {
-    /// Most wanted first.
+    /// The most wanted GIL first.
     rows: Vec<Share>,
-    /// Sleeps that were not counted.
+    /// The number of sleeps that were not counted.
     unseen: u64,
 }
 
 struct Share {
     process: ProcessRef,
     gil: GilShare,
-    /// The holder's line behind which others waited most.
+    /// The holder's line behind which other threads waited longest.
     line: Option<FrameId>,
 }
 
@@ -55,7 +55,7 @@ impl Shares {
         Self { rows, unseen }
     }
 
-    /// Lines that it takes of a screen.
+    /// The number of lines that the shares take of a screen.
     pub(super) fn height(&self, body: Rect) -> u16 {
         let lines = self.warning(body.width).len() + 1 + self.rows_in(body) + usize::from(has_gap(body));
         (lines as u16).min(body.height)
@@ -113,7 +113,7 @@ impl Shares {
     }
 }
 
-/// A screen with fewer lines has none to spare between the two tables.
+/// Whether the screen has enough lines for one between the two tables.
 fn has_gap(body: Rect) -> bool {
     body.height >= 16
 }

@@ -1,4 +1,4 @@
-//! The two tables: sleeps, and waits for the GIL.
+//! The columns of the two tables: sleeps, and waits for the GIL.
 
 use pyobs_model::views::By;
 use pyobs_model::{Frame, Model};
@@ -32,7 +32,7 @@ pub(super) fn draw_sleep(row: &mut Row<'_>, line: &Line, width: u16, model: &Mod
     row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
     let inner = inner.and_then(|id| model.frame(id));
     let frame = line.wait.frame.and_then(|id| model.frame(id));
-    // A thread without Python frames waits somewhere, too.
+    // Without a Python frame, the native function is the place.
     let frame = frame.or(inner.filter(|_| widths.inner == 0));
     widths.place.draw(row, frame, by, theme);
     let (words, style) = inner.map_or(("–".to_owned(), theme.dim()), |it| (name(it), theme.kind(it.kind)));
@@ -92,7 +92,7 @@ fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {
     row.right(widths.stacks, &number::short(line.sampled.stacks), theme.dim());
 }
 
-/// A function and its line: `receive:25`, or in two columns where there is room for the path.
+/// The widths for a function with its line: `receive:25`, or two columns if the path fits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PlaceWidths {
     function: usize,
@@ -100,7 +100,7 @@ pub(super) struct PlaceWidths {
 }
 
 impl PlaceWidths {
-    /// In `room`, of a screen as wide as `width`.
+    /// Divides `room`, on a screen of this width.
     pub(super) fn of(room: usize, width: u16) -> Self {
         const PATHS_NEED: u16 = 130;
         if width < PATHS_NEED {
@@ -120,7 +120,7 @@ impl PlaceWidths {
             return;
         };
         let line = frame.line.filter(|_| by == By::Line && self.path == 0).map(|line| format!(":{line}"));
-        // The line tells two rows of one function apart: it is not what is cut off.
+        // Never truncate the line, because it tells two rows of one function apart.
         let line = line.unwrap_or_default();
         let function = text::fit(&name(frame), self.function.saturating_sub(line.len()));
         row.left(self.function, &format!("{function}{line}"), theme.kind(frame.kind));
@@ -145,7 +145,7 @@ impl TimeWidths {
         }
     }
 
-    /// With the empty cell behind each column.
+    /// The width of all columns, with the empty cell after each.
     fn sum(self) -> usize {
         let columns = [6, self.bar, 8, self.count, self.longest, self.stacks];
         columns.into_iter().filter(|width| *width > 0).map(|width| width + 1).sum()
@@ -185,7 +185,7 @@ impl GilWidths {
     fn of(width: u16) -> Self {
         const THREADS_NEED: u16 = 76;
         let times = TimeWidths::of(width);
-        // The arrow and the cell behind it.
+        // Two cells are for the arrow and the gap after it.
         let half = usize::from(width).saturating_sub(times.sum() + 2) / 2;
         let thread = if width < THREADS_NEED { 0 } else { (half * 40 / 100).min(24) };
         let place = half.saturating_sub(thread + usize::from(thread > 0) + 1);

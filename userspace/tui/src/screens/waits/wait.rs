@@ -1,4 +1,4 @@
-//! What a row is about: one thread's waits at one place for one cause.
+//! The rows: one thread's waits at one place for one cause.
 
 use pyobs_model::families::{Sampled, Times};
 use pyobs_model::views;
@@ -20,7 +20,7 @@ pub(super) enum Sort {
     Place,
 }
 
-/// What a row is of, whatever place it has.
+/// Identifies a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wait {
     pub(super) process: ProcessRef,
@@ -48,7 +48,7 @@ pub(super) struct Line {
     pub(super) wait: Wait,
     pub(super) times: Times,
     pub(super) sampled: Sampled,
-    /// Of the thread's time.
+    /// The share of the thread's time.
     pub(super) share: f64,
     pub(super) waker: Option<Waker>,
 }
