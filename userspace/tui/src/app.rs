@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Model, Nanos};
 
 use crate::clock::Clock;
-use crate::input::{Key, Mouse};
+use crate::input::{Key, MouseEvent};
 use crate::navigation::Navigation;
 use crate::replay_log::{Player, ReplayLog, SLICE};
 use crate::ui::{Phase, Ui};
@@ -16,7 +16,7 @@ use crate::{Batch, Options, Source, draw};
 
 pub(crate) enum Msg {
     Key(Key),
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     Resize(u16, u16),
     Batch(Batch),
     /// No more batches will come.

@@ -35,7 +35,7 @@ pub(crate) enum Key {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pointing {
+pub(crate) enum MouseEventKind {
     /// The left button was pressed.
     Press,
     WheelUp,
@@ -44,8 +44,8 @@ pub(crate) enum Pointing {
 
 /// An event at a cell. Cells are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mouse {
-    pub(crate) pointing: Pointing,
+pub(crate) struct MouseEvent {
+    pub(crate) kind: MouseEventKind,
     pub(crate) x: u16,
     pub(crate) y: u16,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Mouse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Key(Key),
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     /// The terminal was resized.
     Resized,
     /// The terminal went away, or a signal asked pyobs to quit.
@@ -64,13 +64,13 @@ pub(crate) enum Input {
 const ESCAPE_DELAY: Duration = Duration::from_millis(30);
 
 /// Reads inputs in a thread until it is dropped.
-pub(crate) struct Reader {
+pub(crate) struct InputReader {
     keys: Option<mpsc::Receiver<Input>>,
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Reader {
+impl InputReader {
     pub(crate) fn start(signals: Option<Box<dyn Signals>>) -> io::Result<Self> {
         let tty: OwnedFd = if io::stdin().is_terminal() {
             io::stdin().as_fd().try_clone_to_owned()?
@@ -93,7 +93,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for InputReader {
     fn drop(&mut self) {
         self.keys = None;
         self.stop = None;
@@ -218,7 +218,7 @@ enum Decoded {
     Unfinished,
     Nothing,
     Key(Key),
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     /// Escape was pressed, and a new sequence begins.
     EscapeBefore,
 }
@@ -270,14 +270,14 @@ fn sgr_mouse(parameters: &[u8], is_press: bool) -> Decoded {
 fn mouse([button, x, y]: [u16; 3], is_press: bool) -> Decoded {
     // Shift, Alt and Ctrl.
     const MODIFIERS: u16 = 4 | 8 | 16;
-    let pointing = match button & !MODIFIERS {
-        0 if is_press => Pointing::Press,
-        64 => Pointing::WheelUp,
-        65 => Pointing::WheelDown,
+    let kind = match button & !MODIFIERS {
+        0 if is_press => MouseEventKind::Press,
+        64 => MouseEventKind::WheelUp,
+        65 => MouseEventKind::WheelDown,
         _ => return Decoded::Nothing,
     };
     match (x.checked_sub(1), y.checked_sub(1)) {
-        (Some(x), Some(y)) => Decoded::Mouse(Mouse { pointing, x, y }),
+        (Some(x), Some(y)) => Decoded::Mouse(MouseEvent { kind, x, y }),
         _ => Decoded::Nothing,
     }
 }
@@ -326,13 +326,13 @@ mod tests {
 
     #[test]
     fn clicks_and_the_wheel_are_decoded_from_both_kinds_of_reports() {
-        let mouse = |pointing, x, y| Input::Mouse(Mouse { pointing, x, y });
-        assert_eq!(inputs(b"\x1b[<0;1;1M\x1b[<0;1;1m"), [mouse(Pointing::Press, 0, 0)]);
-        assert_eq!(inputs(b"\x1b[<64;300;20M"), [mouse(Pointing::WheelUp, 299, 19)]);
-        assert_eq!(inputs(b"\x1b[<69;7;8M"), [mouse(Pointing::WheelDown, 6, 7)], "with Shift");
+        let mouse = |kind, x, y| Input::Mouse(MouseEvent { kind, x, y });
+        assert_eq!(inputs(b"\x1b[<0;1;1M\x1b[<0;1;1m"), [mouse(MouseEventKind::Press, 0, 0)]);
+        assert_eq!(inputs(b"\x1b[<64;300;20M"), [mouse(MouseEventKind::WheelUp, 299, 19)]);
+        assert_eq!(inputs(b"\x1b[<69;7;8M"), [mouse(MouseEventKind::WheelDown, 6, 7)], "with Shift");
         assert_eq!(
             inputs(b"\x1b[M \x21\x22\x1b[M#\x21\x22q"),
-            [mouse(Pointing::Press, 0, 1), Input::Key(Key::Char('q'))]
+            [mouse(MouseEventKind::Press, 0, 1), Input::Key(Key::Char('q'))]
         );
         for nothing in
             [&b"\x1b[<0;0;1M"[..], b"\x1b[<2;3;4M", b"\x1b[<35;3;4M", b"\x1b[<;;M", b"\x1b[<99999999;1;1M", b"\x1b[<M"]

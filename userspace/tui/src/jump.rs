@@ -8,7 +8,7 @@ use crate::scope::Picked;
 
 /// Where a jump can lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Destination {
     /// The target's row on its screen.
     Row(Target),
     /// The target's detail.
@@ -21,7 +21,7 @@ pub(crate) enum Place {
     Process,
 }
 
-impl Place {
+impl Destination {
     pub(crate) fn target(self) -> Option<Target> {
         match self {
             Self::Row(target) | Self::Detail(target) => Some(target),
@@ -34,38 +34,38 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Jump {
     pub(crate) process: Option<ProcessRef>,
-    pub(crate) place: Place,
+    pub(crate) destination: Destination,
     /// A word for the breadcrumb: what was followed.
     pub(crate) why: &'static str,
 }
 
 impl Jump {
     pub(crate) fn frame(process: Option<ProcessRef>, frame: FrameId) -> Self {
-        Self { process, place: Place::Frame(frame), why: "frame" }
+        Self { process, destination: Destination::Frame(frame), why: "frame" }
     }
 
     pub(crate) fn thread(process: ProcessRef, tid: Tid) -> Self {
-        Self { process: Some(process), place: Place::Thread(tid), why: "thread" }
+        Self { process: Some(process), destination: Destination::Thread(tid), why: "thread" }
     }
 
     pub(crate) fn process(process: ProcessRef) -> Self {
-        Self { process: Some(process), place: Place::Process, why: "process" }
+        Self { process: Some(process), destination: Destination::Process, why: "process" }
     }
 
     pub(crate) fn detail(process: Option<ProcessRef>, target: Target, why: &'static str) -> Self {
-        Self { process, place: Place::Detail(target), why }
+        Self { process, destination: Destination::Detail(target), why }
     }
 
     /// Whether the jump opens a detail rather than selecting a row.
     pub(crate) fn is_into_detail(&self) -> bool {
-        matches!(self.place, Place::Detail(_) | Place::Frame(_))
+        matches!(self.destination, Destination::Detail(_) | Destination::Frame(_))
     }
 
     /// The thread that the jump restricts the screens to; `Some(None)` for all threads of the process.
     pub(crate) fn picks(&self) -> Option<Option<Tid>> {
-        match self.place {
-            Place::Thread(tid) => Some(Some(tid)),
-            Place::Process => Some(None),
+        match self.destination {
+            Destination::Thread(tid) => Some(Some(tid)),
+            Destination::Process => Some(None),
             _ => None,
         }
     }
@@ -73,7 +73,7 @@ impl Jump {
 
 /// What the dashboard has to do after a screen handled an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Effect {
     Nothing,
     /// Arrange the rows again.
     Rows,

@@ -8,7 +8,7 @@ use crate::binding::Action;
 use crate::hit_areas::{Hit, HitAreas};
 
 /// The sort that follows `sort`, or precedes it.
-pub(crate) fn turned<S: Copy + PartialEq>(sorts: &[S], sort: S, action: Action) -> S {
+pub(crate) fn next_sort<S: Copy + PartialEq>(sorts: &[S], sort: S, action: Action) -> S {
     let at = sorts.iter().position(|other| *other == sort).unwrap_or(0);
     let by = if action == Action::SortPrevious { sorts.len() - 1 } else { 1 };
     sorts[(at + by) % sorts.len()]

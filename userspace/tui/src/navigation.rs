@@ -5,7 +5,7 @@ use pyobs_model::views::Look;
 
 use crate::binding::{self, Keys};
 use crate::input::Key;
-use crate::jump::{Jump, Place};
+use crate::jump::{Destination, Jump};
 use crate::scope::Picked;
 use crate::screen::Screen;
 use crate::screens;
@@ -80,8 +80,8 @@ impl Navigation {
         self.at.wrapping_add_signed(by).wrapping_add(self.screens.len()) % self.screens.len()
     }
 
-    fn screen_of(&self, place: Place) -> Option<usize> {
-        self.screens.iter().position(|screen| screen.shows(place))
+    fn screen_of(&self, destination: Destination) -> Option<usize> {
+        self.screens.iter().position(|screen| screen.shows(destination))
     }
 
     pub(crate) fn show(&mut self, at: usize) {
@@ -90,8 +90,8 @@ impl Navigation {
     }
 
     /// Shows the screen of a destination, as if its key had been pressed.
-    pub(crate) fn show_place(&mut self, place: Place) {
-        self.show(self.screen_of(place).unwrap_or(self.at));
+    pub(crate) fn show_destination(&mut self, destination: Destination) {
+        self.show(self.screen_of(destination).unwrap_or(self.at));
     }
 
     /// Whether a pattern can filter the current view.
@@ -116,7 +116,7 @@ impl Navigation {
 
     /// Follows a jump, and adds the current screen to the history.
     pub(crate) fn leave_for(&mut self, jump: Jump, ui: &mut Ui) {
-        let Some(to) = self.screen_of(jump.place) else { return };
+        let Some(to) = self.screen_of(jump.destination) else { return };
         if self.history.len() == STEPS_MAX {
             self.history.remove(0);
         }
@@ -132,7 +132,7 @@ impl Navigation {
             saved: self.current_mut().save(),
         };
         self.history.push(crumb);
-        if let (Some(weight), Place::Frame(_)) = (self.current().weight(), jump.place) {
+        if let (Some(weight), Destination::Frame(_)) = (self.current().weight(), jump.destination) {
             ui.look.weight = weight;
         }
         if let (Some(process), Some(tid)) = (jump.process, jump.picks()) {

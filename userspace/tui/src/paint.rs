@@ -37,7 +37,7 @@ pub(crate) fn put_more(buf: &mut Buffer, area: Rect, more: usize, theme: Theme) 
 }
 
 /// Draws a line of a table from the left. An empty cell follows each column.
-pub(crate) struct Row<'a> {
+pub(crate) struct RowPainter<'a> {
     buf: &'a mut Buffer,
     area: Rect,
     x: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Row<'a> {
     style: Option<Style>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> RowPainter<'a> {
     pub(crate) fn new(buf: &'a mut Buffer, area: Rect) -> Self {
         let area = area.intersection(buf.area);
         Self { buf, area, x: 0, style: None }
@@ -116,28 +116,28 @@ impl<'a> Row<'a> {
 
 /// The direction in which a column sorts the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Rising,
-    Falling,
+pub(crate) enum SortOrder {
+    Ascending,
+    Descending,
 }
 
 /// Draws the line of a table that names its columns.
-pub(crate) struct Heading<'a> {
-    row: Row<'a>,
+pub(crate) struct HeadingPainter<'a> {
+    row: RowPainter<'a>,
     theme: Theme,
 }
 
-impl<'a> Heading<'a> {
+impl<'a> HeadingPainter<'a> {
     pub(crate) fn new(buf: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
-        Self { row: Row::new(buf, Rect { height: area.height.min(1), ..area }), theme }
+        Self { row: RowPainter::new(buf, Rect { height: area.height.min(1), ..area }), theme }
     }
 
-    pub(crate) fn left(&mut self, width: usize, words: &str, order: Option<Order>) {
+    pub(crate) fn left(&mut self, width: usize, words: &str, order: Option<SortOrder>) {
         let (words, style) = self.mark(words, order);
         self.row.left(width, &words, style);
     }
 
-    pub(crate) fn right(&mut self, width: usize, words: &str, order: Option<Order>) {
+    pub(crate) fn right(&mut self, width: usize, words: &str, order: Option<SortOrder>) {
         let (words, style) = self.mark(words, order);
         self.row.right(width, &words, style);
     }
@@ -146,10 +146,10 @@ impl<'a> Heading<'a> {
         self.row.skip(width);
     }
 
-    fn mark(&self, words: &str, order: Option<Order>) -> (String, Style) {
+    fn mark(&self, words: &str, order: Option<SortOrder>) -> (String, Style) {
         match order {
-            Some(Order::Falling) => (format!("▾{words}"), self.theme.sorted_heading()),
-            Some(Order::Rising) => (format!("▴{words}"), self.theme.sorted_heading()),
+            Some(SortOrder::Descending) => (format!("▾{words}"), self.theme.sorted_heading()),
+            Some(SortOrder::Ascending) => (format!("▴{words}"), self.theme.sorted_heading()),
             None => (words.to_owned(), self.theme.heading()),
         }
     }

@@ -11,7 +11,7 @@
 //!    in [`Ui::hit_areas`] what a click means.
 //!
 //! Key tables ([`Keys`]) turn keys into actions: a screen has one for its list, and one for each kind of detail. `act` handles
-//! an action and returns an [`Outcome`]: what to do next, such as computing again, or a jump to what a row names. Keys that
+//! an action and returns an [`Effect`]: what to do next, such as computing again, or a jump to what a row names. Keys that
 //! mean the same on all screens, such as `/`, never reach a screen.
 //!
 //! Screens do not refer to each other: a jump leads to the screen whose `shows` accepts its destination. Before the dashboard
@@ -27,9 +27,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::{Action, Keys};
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::scope::Reach;
-use crate::table::{Listed, Saved};
+use crate::table::{AnyList, Saved};
 use crate::ui::Ui;
 
 /// A few words beside the tabs. If not all chips fit, those with the highest ranks stay.
@@ -58,11 +58,11 @@ pub(crate) trait Screen {
     }
 
     /// The current list, if the screen shows lists. The default methods below delegate to it.
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         None
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         None
     }
 
@@ -100,8 +100,8 @@ pub(crate) trait Screen {
         }
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
-        self.list_mut().map_or(Outcome::Nothing, |list| list.act(action, ui))
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
+        self.list_mut().map_or(Effect::Nothing, |list| list.act(action, ui))
     }
 
     /// Selects the part that was clicked ([`Hit::Part`](crate::hit_areas::Hit)). Returns whether it was already selected, in
@@ -121,12 +121,12 @@ pub(crate) trait Screen {
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
-        self.list().is_some_and(Listed::is_empty)
+        self.list().is_some_and(AnyList::is_empty)
     }
 
     /// Whether there are rows for a filter to hide.
     fn has_rows(&self) -> bool {
-        self.list().is_some_and(Listed::has_rows)
+        self.list().is_some_and(AnyList::has_rows)
     }
 
     /// What is missing on an empty screen, and why. `None` means samples.
@@ -136,7 +136,7 @@ pub(crate) trait Screen {
 
     /// The number of open details.
     fn depth(&self) -> usize {
-        self.list().map_or(0, Listed::depth)
+        self.list().map_or(0, AnyList::depth)
     }
 
     /// Whether `close` has something to close.
@@ -146,11 +146,11 @@ pub(crate) trait Screen {
 
     /// Closes a detail, or zooms out. Returns false if there is nothing to close.
     fn close(&mut self, _ui: &Ui) -> bool {
-        self.list_mut().is_some_and(Listed::close)
+        self.list_mut().is_some_and(AnyList::close)
     }
 
     /// Whether a jump to this destination leads to this screen.
-    fn shows(&self, _place: Place) -> bool {
+    fn shows(&self, _destination: Destination) -> bool {
         false
     }
 

@@ -9,9 +9,9 @@ use ratatui::layout::Rect;
 
 use crate::binding::Action;
 use crate::filter::Filter;
-use crate::jump::Outcome;
-use crate::list::{Listing, turned};
-use crate::paint::{Heading, Order, Row};
+use crate::jump::Effect;
+use crate::list::{Listing, next_sort};
+use crate::paint::{HeadingPainter, RowPainter, SortOrder};
 use crate::ui::Ui;
 
 /// The rows of one kind of list: how they are computed, filtered, sorted and drawn. The value holds what the rows share.
@@ -50,9 +50,17 @@ pub(crate) trait Table {
         area
     }
 
-    fn draw_heading(&self, heading: &mut Heading<'_>, width: u16, sorted: Sorted<Self::Sort>, ui: &Ui);
+    fn draw_heading(&self, heading: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<Self::Sort>, ui: &Ui);
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Self::Row, width: u16, sort: Self::Sort, model: &Model, ui: &Ui);
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        line: &Self::Row,
+        width: u16,
+        sort: Self::Sort,
+        model: &Model,
+        ui: &Ui,
+    );
 
     /// Draws what is around the rows. `last` is the line of the last row.
     fn draw_around(&self, _area: Rect, _last: Rect, _model: &Model, _ui: &Ui, _buf: &mut Buffer) {}
@@ -62,7 +70,7 @@ pub(crate) trait Table {
 pub(crate) trait Detail<Key>: Sized {
     fn of(key: Key) -> Option<Self>;
     fn arrange(&mut self, height: usize);
-    fn act(&mut self, action: Action, height: usize) -> Outcome;
+    fn act(&mut self, action: Action, height: usize) -> Effect;
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer);
 }
 
@@ -76,8 +84,8 @@ impl<Key> Detail<Key> for NoDetail {
 
     fn arrange(&mut self, _: usize) {}
 
-    fn act(&mut self, _: Action, _: usize) -> Outcome {
-        Outcome::Nothing
+    fn act(&mut self, _: Action, _: usize) -> Effect {
+        Effect::Nothing
     }
 
     fn draw(&self, _: &Model, _: &Ui, _: Rect, _: &mut Buffer) {}
@@ -91,26 +99,26 @@ pub(crate) type Saved = Box<dyn Any>;
 pub(crate) struct Sorted<S>(pub(crate) S);
 
 impl<S: Copy + PartialEq> Sorted<S> {
-    pub(crate) fn falling(&self, sort: S) -> Option<Order> {
-        (self.0 == sort).then_some(Order::Falling)
+    pub(crate) fn descending(&self, sort: S) -> Option<SortOrder> {
+        (self.0 == sort).then_some(SortOrder::Descending)
     }
 
-    pub(crate) fn rising(&self, sort: S) -> Option<Order> {
-        (self.0 == sort).then_some(Order::Rising)
+    pub(crate) fn ascending(&self, sort: S) -> Option<SortOrder> {
+        (self.0 == sort).then_some(SortOrder::Ascending)
     }
 }
 
 /// A row to select once the rows are arranged.
-struct Wanted<Key> {
+struct PendingSelection<Key> {
     is_it: Box<dyn Fn(&Key) -> bool>,
     opens: bool,
 }
 
 /// A list of any kind of rows.
-pub(crate) trait Listed {
+pub(crate) trait AnyList {
     fn compute(&mut self, model: &Model, ui: &Ui);
     fn arrange(&mut self, model: &Model, ui: &Ui, filter: Option<&Filter>);
-    fn act(&mut self, action: Action, ui: &Ui) -> Outcome;
+    fn act(&mut self, action: Action, ui: &Ui) -> Effect;
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer);
     fn is_empty(&self) -> bool;
     fn has_rows(&self) -> bool;
@@ -129,7 +137,7 @@ pub(crate) struct List<T: Table> {
     rows: Vec<T::Row>,
     listing: Listing<T::Key>,
     detail: Option<T::Detail>,
-    wanted: Option<Wanted<T::Key>>,
+    wanted: Option<PendingSelection<T::Key>>,
 }
 
 impl<T: Table + Default> Default for List<T> {
@@ -149,9 +157,9 @@ impl<T: Table> List<T> {
         usize::from(self.table.place(ui.body(), ui).height.saturating_sub(1))
     }
 
-    pub(crate) fn sort_by(&mut self, sort: T::Sort) -> Outcome {
+    pub(crate) fn sort_by(&mut self, sort: T::Sort) -> Effect {
         self.sort = sort;
-        Outcome::Rows
+        Effect::Rows
     }
 
     pub(crate) fn selected(&self) -> Option<&T::Key> {
@@ -160,7 +168,7 @@ impl<T: Table> List<T> {
 
     /// Selects the first matching row when the rows are arranged next, and opens its detail if `opens`.
     pub(crate) fn seek(&mut self, is_it: impl Fn(&T::Key) -> bool + 'static, opens: bool) {
-        self.wanted = Some(Wanted { is_it: Box::new(is_it), opens });
+        self.wanted = Some(PendingSelection { is_it: Box::new(is_it), opens });
     }
 
     /// Selects the row of a key. If `opens`, opens its detail, even if there is no such row; otherwise closes any detail.
@@ -192,12 +200,12 @@ impl<T: Table> List<T> {
 
     /// Draws the rows into `place`, a part of `area`.
     pub(crate) fn draw_table(&self, model: &Model, ui: &Ui, area: Rect, place: Rect, buf: &mut Buffer) {
-        let mut heading = Heading::new(buf, place, ui.theme);
+        let mut heading = HeadingPainter::new(buf, place, ui.theme);
         self.table.draw_heading(&mut heading, place.width, Sorted(self.sort), ui);
         let mut last = Rect { height: 1, ..place };
         for (index, line, is_selected) in self.listing.in_sight(place, &ui.hit_areas) {
             let Some(of) = self.rows.get(index) else { continue };
-            let mut row = Row::new(buf, line);
+            let mut row = RowPainter::new(buf, line);
             row.select(is_selected, ui.theme);
             self.table.draw_row(&mut row, of, place.width, self.sort, model, ui);
             last = line;
@@ -206,7 +214,7 @@ impl<T: Table> List<T> {
     }
 }
 
-impl<T: Table> Listed for List<T> {
+impl<T: Table> AnyList for List<T> {
     fn compute(&mut self, model: &Model, ui: &Ui) {
         if let Some(rows) = self.table.compute(model, ui, self.detail.as_mut()) {
             self.rows = rows;
@@ -220,7 +228,7 @@ impl<T: Table> Listed for List<T> {
         let height = self.height(ui);
         let shown = self.table.shown(&self.rows, filter, self.sort, model);
         self.listing.show(shown, |row| T::key(&self.rows[row]), height);
-        if let Some(Wanted { is_it, opens }) = self.wanted.take() {
+        if let Some(PendingSelection { is_it, opens }) = self.wanted.take() {
             self.listing.seek(height, &is_it);
             if let Some(key) = self.listing.selected().filter(|key| opens && is_it(key)) {
                 self.open(key.clone());
@@ -233,22 +241,22 @@ impl<T: Table> Listed for List<T> {
         self.table.arranged(&self.rows, &shown, in_sight, model, ui);
     }
 
-    fn act(&mut self, action: Action, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, ui: &Ui) -> Effect {
         if let Some(detail) = &mut self.detail {
             return detail.act(action, ui.body().height.into());
         }
         if self.listing.step(action, self.height(ui)) {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match (action, self.listing.selected()) {
             (Action::SortNext | Action::SortPrevious, _) if !T::SORTS.is_empty() => {
-                self.sort_by(turned(T::SORTS, self.sort, action))
+                self.sort_by(next_sort(T::SORTS, self.sort, action))
             }
             (Action::Open, Some(key)) => {
                 self.open(key.clone());
-                if self.detail.is_some() { Outcome::View } else { Outcome::Nothing }
+                if self.detail.is_some() { Effect::View } else { Effect::Nothing }
             }
-            _ => Outcome::Nothing,
+            _ => Effect::Nothing,
         }
     }
 

@@ -42,7 +42,7 @@ impl Write for Output {
 type Backend = CrosstermBackend<BufWriter<Output>>;
 
 /// The alternate screen in raw mode. Dropping it restores the terminal, and so does a panic.
-pub(crate) struct Screen {
+pub(crate) struct TerminalGuard {
     terminal: Terminal<Backend>,
     taken: Arc<AtomicBool>,
     previous_hook: Arc<PanicHook>,
@@ -50,7 +50,7 @@ pub(crate) struct Screen {
     elsewhere: Arc<Mutex<Vec<String>>>,
 }
 
-impl Screen {
+impl TerminalGuard {
     pub(crate) fn take() -> io::Result<Self> {
         if !stdout().is_terminal() {
             return Err(io::Error::other("the dashboard needs a terminal, and standard output is none"));
@@ -96,7 +96,7 @@ fn execute_quietly(terminal: &mut Terminal<Backend>, begin: bool) -> io::Result<
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         give_back(&self.taken);
         if !std::thread::panicking() {

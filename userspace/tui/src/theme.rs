@@ -44,7 +44,7 @@ pub(crate) enum Emphasis {
 
 /// What a box of the flame graph stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fuel {
+pub(crate) enum BoxKind {
     Root,
     Process,
     Frame(FrameKind),
@@ -159,21 +159,21 @@ impl Theme {
     }
 
     /// `shade` tells neighbours of one kind apart.
-    pub(crate) fn flame(self, fuel: Fuel, emphasis: Emphasis, shade: u32) -> Style {
+    pub(crate) fn flame(self, kind: BoxKind, emphasis: Emphasis, shade: u32) -> Style {
         let shade = |shades: [u8; 3]| shades[(shade % 3) as usize];
-        let plain = match fuel {
-            Fuel::Root => self.filled((16, 250), (Ink::Black, Ink::Gray), Modifier::BOLD),
-            Fuel::Process => self.filled((16, 248), (Ink::Black, Ink::Gray), Modifier::BOLD),
-            Fuel::Frame(FrameKind::Python) => {
+        let plain = match kind {
+            BoxKind::Root => self.filled((16, 250), (Ink::Black, Ink::Gray), Modifier::BOLD),
+            BoxKind::Process => self.filled((16, 248), (Ink::Black, Ink::Gray), Modifier::BOLD),
+            BoxKind::Frame(FrameKind::Python) => {
                 self.filled((16, shade([214, 220, 179])), (Ink::Black, Ink::Yellow), Modifier::empty())
             }
-            Fuel::Frame(FrameKind::Native) => {
+            BoxKind::Frame(FrameKind::Native) => {
                 self.filled((16, shade([74, 117, 110])), (Ink::Black, Ink::Cyan), Modifier::ITALIC)
             }
-            Fuel::Frame(FrameKind::Kernel) => {
+            BoxKind::Frame(FrameKind::Kernel) => {
                 self.filled((16, shade([175, 182, 139])), (Ink::Black, Ink::Magenta), Modifier::UNDERLINED)
             }
-            Fuel::Rest => self.filled((250, 238), (Ink::Gray, Ink::DarkGray), Modifier::DIM),
+            BoxKind::Rest => self.filled((250, 238), (Ink::Gray, Ink::DarkGray), Modifier::DIM),
         };
         match emphasis {
             Emphasis::Plain => plain,

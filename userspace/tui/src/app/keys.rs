@@ -9,7 +9,7 @@ use super::{App, Flow, Stale};
 use crate::binding::{self, Action};
 use crate::draw;
 use crate::input::Key;
-use crate::jump::{Outcome, Place};
+use crate::jump::{Destination, Effect};
 use crate::ui::Prompt;
 
 const PATTERN_MAX: usize = 200;
@@ -90,26 +90,26 @@ impl App {
     }
 
     fn act_on_screen(&mut self, action: Action) {
-        let outcome = self.navigation.current_mut().act(action, &self.model, &self.ui);
-        match outcome {
-            Outcome::Nothing => {}
-            Outcome::Rows => self.mark(Stale::Rows),
-            Outcome::View => self.mark(Stale::View),
-            Outcome::Pick(picked) => {
+        let effect = self.navigation.current_mut().act(action, &self.model, &self.ui);
+        match effect {
+            Effect::Nothing => {}
+            Effect::Rows => self.mark(Stale::Rows),
+            Effect::View => self.mark(Stale::View),
+            Effect::Pick(picked) => {
                 self.ui.picked = Some(picked);
-                self.navigation.show_place(Place::Process);
+                self.navigation.show_destination(Destination::Process);
                 self.mark(Stale::View);
             }
-            Outcome::Look(look) => {
+            Effect::Look(look) => {
                 self.ui.look = look;
                 self.mark(Stale::View);
             }
-            Outcome::Jump(jump) => {
+            Effect::Jump(jump) => {
                 self.navigation.leave_for(jump, &mut self.ui);
                 self.mark(Stale::View);
             }
-            Outcome::Span(from, to) => self.restrict(Some((from, to))),
-            Outcome::Seek(to) => {
+            Effect::Span(from, to) => self.restrict(Some((from, to))),
+            Effect::Seek(to) => {
                 if let Some(player) = &mut self.player {
                     player.seek(to);
                 }

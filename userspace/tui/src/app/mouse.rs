@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{App, Flow};
 use crate::binding::Action;
 use crate::hit_areas::Hit;
-use crate::input::{Mouse, Pointing};
+use crate::input::{MouseEvent, MouseEventKind};
 
 const WHEEL_STEPS: usize = 3;
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);
@@ -19,15 +19,15 @@ pub(super) struct Click {
 }
 
 impl App {
-    pub(super) fn mouse(&mut self, mouse: Mouse, now: Duration) -> Flow {
+    pub(super) fn mouse(&mut self, mouse: MouseEvent, now: Duration) -> Flow {
         self.has_changed = true;
         let is_help = self.ui.help.is_some();
-        match mouse.pointing {
+        match mouse.kind {
             _ if !is_help && self.ui.prompt.is_some() => {}
-            Pointing::Press if is_help => self.ui.help = None,
-            Pointing::Press => return self.click((mouse.x, mouse.y), now),
+            MouseEventKind::Press if is_help => self.ui.help = None,
+            MouseEventKind::Press => return self.click((mouse.x, mouse.y), now),
             wheel => {
-                let action = if wheel == Pointing::WheelUp { Action::Up } else { Action::Down };
+                let action = if wheel == MouseEventKind::WheelUp { Action::Up } else { Action::Down };
                 for _ in 0..WHEEL_STEPS {
                     if is_help { self.scroll_help(action) } else { self.act(action, now) }
                 }

@@ -17,7 +17,7 @@ use crate::ui::{Phase, Ui};
 use crate::{Source, number, text};
 
 /// A part of a line. If not all of them fit, those with the highest ranks stay.
-struct Piece {
+struct HeaderPiece {
     rank: u8,
     words: String,
     style: Style,
@@ -43,12 +43,13 @@ fn facts(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut 
     let x = put(buf, area, 1, 0, "pyobs", theme.brand()) + 1;
     let mut x = breadcrumb(ui, navigation, area, x, usize::from(area.width).saturating_sub(right + 1), buf);
     let room = usize::from(area.width.saturating_sub(x)).saturating_sub(right + 1);
-    let fits = |pieces: &Vec<Piece>| {
+    let fits = |pieces: &Vec<HeaderPiece>| {
         pieces.iter().map(|piece| text::width(&piece.words, room + 1) + GAP).sum::<usize>() <= room
     };
-    let wordings = [Wording::Full, Wording::ShortCost].into_iter().map(|wording| pieces(model, ui, wording));
+    let wordings =
+        [HeaderWording::Full, HeaderWording::ShortCost].into_iter().map(|wording| pieces(model, ui, wording));
     let fitting_whole = wordings.into_iter().find(fits);
-    for piece in fitting_whole.unwrap_or_else(|| fitting(pieces(model, ui, Wording::Short), room, GAP)) {
+    for piece in fitting_whole.unwrap_or_else(|| fitting(pieces(model, ui, HeaderWording::Short), room, GAP)) {
         x = put(buf, area, x, 0, "· ", theme.dim());
         x = put(buf, area, x, 0, &piece.words, piece.style) + 1;
     }
@@ -80,17 +81,17 @@ fn breadcrumb(ui: &Ui, navigation: &Navigation, area: Rect, x: u16, end: usize, 
 
 /// How detailed the header is. The most detailed wording that fits is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wording {
+enum HeaderWording {
     Full,
     ShortCost,
     Short,
 }
 
-fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
-    let is_short = wording == Wording::Short;
+fn pieces(model: &Model, ui: &Ui, wording: HeaderWording) -> Vec<HeaderPiece> {
+    let is_short = wording == HeaderWording::Short;
     let theme = ui.theme;
     let meta = model.meta();
-    let piece = |rank, words| Piece { rank, words, style: theme.text() };
+    let piece = |rank, words| HeaderPiece { rank, words, style: theme.text() };
     let sampler = if is_short { String::new() } else { format!(" {}", meta.sampler) };
     let mut pieces = Vec::new();
     pieces.extend([
@@ -100,12 +101,12 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
         piece(2, processes(model)),
     ]);
     if let Some((cost, of)) = cost(model, ui) {
-        pieces.push(piece(7, if wording == Wording::Full { format!("{cost} {of}") } else { cost }));
+        pieces.push(piece(7, if wording == HeaderWording::Full { format!("{cost} {of}") } else { cost }));
     }
     let shed = model.shed_now();
     if !shed.is_empty() {
         let words = if is_short { "shed".to_owned() } else { format!("shed: {shed}") };
-        pieces.push(Piece { rank: 8, words, style: theme.warning() });
+        pieces.push(HeaderPiece { rank: 8, words, style: theme.warning() });
     }
     if model.cost().rss_bytes > 0 {
         pieces.push(piece(3, number::size(model.cost().rss_bytes)));
@@ -113,7 +114,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     if !meta.refused.is_empty() {
         let families: Vec<&str> = meta.refused.iter().map(|refused| refused.family.as_str()).collect();
         let words = if is_short { format!("{} off", families.len()) } else { format!("off: {}", families.join(" ")) };
-        pieces.push(Piece { rank: 8, words, style: theme.warning() });
+        pieces.push(HeaderPiece { rank: 8, words, style: theme.warning() });
     }
     let loss = model.loss();
     if let Some((reason, _)) = loss.iter().max_by_key(|(_, count)| *count) {
@@ -121,7 +122,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
         let count = number::short(loss.total());
         let has_room = !is_short || ui.size.0 >= REASON_NEEDS;
         let words = if has_room { format!("lost {count}: {}", reason.name()) } else { format!("lost {count}") };
-        pieces.push(Piece { rank: 9, words, style: theme.warning() });
+        pieces.push(HeaderPiece { rank: 9, words, style: theme.warning() });
     }
     pieces
 }
@@ -190,8 +191,8 @@ fn replay(ui: &Ui, file: &str, room: usize) -> (String, Style) {
 }
 
 /// The pieces that fit into `room` with `gap` cells between them, in their original order.
-fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
-    let mut order: Vec<(usize, &Piece)> = pieces.iter().enumerate().collect();
+fn fitting(pieces: Vec<HeaderPiece>, room: usize, gap: usize) -> Vec<HeaderPiece> {
+    let mut order: Vec<(usize, &HeaderPiece)> = pieces.iter().enumerate().collect();
     order.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.rank));
     let mut used = 0;
     let mut kept = Vec::new();
@@ -206,12 +207,12 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
 }
 
 /// The chips for what restricts the current screen.
-fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piece> {
+fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<HeaderPiece> {
     /// The width from which a whole command fits.
     const CHIP_NEEDS: u16 = 140;
     let (theme, screen) = (ui.theme, navigation.current());
     let reach = screen.reach();
-    let chip = |rank, words: String| Piece { rank, words: format!(" {words} "), style: theme.chip() };
+    let chip = |rank, words: String| HeaderPiece { rank, words: format!(" {words} "), style: theme.chip() };
     let mut pieces = Vec::new();
     if reach.follows_window() && (ui.span.is_none() || reach == Reach::Around) {
         pieces.push(chip(3, ui.window.chip(ui.position)));
@@ -239,11 +240,11 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
 }
 
 /// The width of a chip with the empty cell before it.
-fn width(piece: &Piece, most: u16) -> usize {
+fn width(piece: &HeaderPiece, most: u16) -> usize {
     text::width(&piece.words, usize::from(most)) + 1
 }
 
-fn draw_chips(pieces: Vec<Piece>, area: Rect, buf: &mut Buffer) {
+fn draw_chips(pieces: Vec<HeaderPiece>, area: Rect, buf: &mut Buffer) {
     let pieces = fitting(pieces, usize::from(area.width), 1);
     let used: usize = pieces.iter().map(|piece| width(piece, area.width)).sum();
     let mut x = area.width.saturating_sub(used as u16);

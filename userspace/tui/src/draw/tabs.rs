@@ -12,7 +12,7 @@ use crate::ui::Ui;
 
 /// How the tabs of the other screens are labelled. The longest wording that fits is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wording {
+enum TabWording {
     /// ` 2 Frames  3 Flame `
     Titles,
     /// ` 2 Frames 3 Flame`
@@ -30,12 +30,12 @@ pub(super) fn draw(
     (all, needed): (usize, usize),
     buf: &mut Buffer,
 ) -> u16 {
-    let wordings = [(Wording::Titles, all), (Wording::Short, all), (Wording::Short, needed)];
+    let wordings = [(TabWording::Titles, all), (TabWording::Short, all), (TabWording::Short, needed)];
     let tab = |at: usize, wording| words(&*navigation.screens()[at], at == navigation.at(), wording);
     let all = 0..navigation.screens().len();
     let used = |wording| 2 + all.clone().map(|at| width(&tab(at, wording))).sum::<usize>();
-    let fits = |(wording, right): &(Wording, usize)| used(*wording) + right <= usize::from(area.width);
-    let wording = wordings.into_iter().find(fits).map_or(Wording::Keys, |(wording, _)| wording);
+    let fits = |(wording, right): &(TabWording, usize)| used(*wording) + right <= usize::from(area.width);
+    let wording = wordings.into_iter().find(fits).map_or(TabWording::Keys, |(wording, _)| wording);
     let mut x = 1;
     for at in all.clone() {
         let begin = x;
@@ -51,13 +51,13 @@ pub(super) fn draw(
     x + 1
 }
 
-fn words(screen: &dyn Screen, is_in_sight: bool, wording: Wording) -> (String, String) {
+fn words(screen: &dyn Screen, is_in_sight: bool, wording: TabWording) -> (String, String) {
     let key = screen.about().key;
     match wording {
         _ if is_in_sight => (format!(" {key} "), format!("{} ", screen.about().title)),
-        Wording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
-        Wording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
-        Wording::Keys => (format!(" {key} "), String::new()),
+        TabWording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
+        TabWording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
+        TabWording::Keys => (format!(" {key} "), String::new()),
     }
 }
 

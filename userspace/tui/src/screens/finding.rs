@@ -3,7 +3,7 @@
 use pyobs_model::findings::{Cost, Evidence, Finding, Severity};
 use ratatui::style::Style;
 
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::theme::Theme;
 use crate::{number, text};
 
@@ -29,9 +29,9 @@ pub(super) fn advice(finding: &Finding, width: usize) -> impl ExactSizeIterator<
 }
 
 /// A jump to the evidence of a finding.
-pub(super) fn evidence(finding: &Finding) -> Outcome {
-    let jump = |target| Jump { process: finding.process, place: Place::Row(target), why: finding.id };
-    finding.target.map_or(Outcome::Nothing, |target| Outcome::Jump(jump(target)))
+pub(super) fn evidence(finding: &Finding) -> Effect {
+    let jump = |target| Jump { process: finding.process, destination: Destination::Row(target), why: finding.id };
+    finding.target.map_or(Effect::Nothing, |target| Effect::Jump(jump(target)))
 }
 
 /// The cost in at most nine characters: a share of a thread's time, or memory.

@@ -14,7 +14,7 @@ use super::stacks;
 use crate::binding::{Action, BY, Keys, MEASURE, bind};
 use crate::filter::Filter;
 use crate::input::Key;
-use crate::jump::Outcome;
+use crate::jump::Effect;
 use crate::screen::{About, Chip, Screen};
 use crate::ui::Ui;
 
@@ -36,7 +36,7 @@ static ABOUT: About = About {
     }],
 };
 
-type Step = (Option<ProcessRef>, Option<FrameId>);
+type PathStep = (Option<ProcessRef>, Option<FrameId>);
 
 /// The line of the path above the graph, and the lines of the selected box's details below it.
 const ABOVE: u16 = 1;
@@ -46,8 +46,8 @@ pub(crate) struct FlameScreen {
     tree: Tree,
     native: Native,
     /// Each computation renumbers the nodes, so the zoomed and the selected node are kept as paths, too.
-    zoom_path: Vec<Step>,
-    selected_path: Vec<Step>,
+    zoom_path: Vec<PathStep>,
+    selected_path: Vec<PathStep>,
     zoom: NodeId,
     selected: NodeId,
     /// The first line in sight, below the zoomed node.
@@ -92,7 +92,7 @@ impl FlameScreen {
     }
 
     /// The node at the end of `path`, or the last one on it that still exists.
-    fn find(&self, path: &[Step]) -> NodeId {
+    fn find(&self, path: &[PathStep]) -> NodeId {
         let mut at = Tree::ROOT;
         for step in path {
             let Some(node) = self.tree.nodes.get(at) else { break };
@@ -108,7 +108,7 @@ impl FlameScreen {
         at
     }
 
-    fn steps_to(&self, node: NodeId) -> Vec<Step> {
+    fn steps_to(&self, node: NodeId) -> Vec<PathStep> {
         if self.tree.nodes.is_empty() {
             return Vec::new();
         }
@@ -207,22 +207,22 @@ impl Screen for FlameScreen {
         self.keep_in_sight(ui.body());
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         let body = ui.body();
         if let Some(look) = stacks::look_after(action, model, ui.look).filter(|_| action != Action::Fold) {
-            return Outcome::Look(look);
+            return Effect::Look(look);
         }
         if self.tree.nodes.is_empty() && action != Action::Fold {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match action {
             Action::Fold => {
                 self.native = self.native.next();
-                return Outcome::View;
+                return Effect::View;
             }
             Action::Open => {
                 self.zoom_to(self.selected, body);
-                return Outcome::Rows;
+                return Effect::Rows;
             }
             Action::Up => self.ascend(body),
             Action::First => self.select(self.zoom, body),
@@ -238,7 +238,7 @@ impl Screen for FlameScreen {
             Action::Right => self.sideways(1, body),
             _ => {}
         }
-        Outcome::Nothing
+        Effect::Nothing
     }
 
     fn click(&mut self, part: isize, _column: u16, _model: &Model, ui: &Ui) -> bool {

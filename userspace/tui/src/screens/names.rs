@@ -4,7 +4,7 @@ use pyobs_model::views::{By, role};
 use pyobs_model::{Frame, FrameKind, Model, Pid, ProcessRef, Tid};
 
 use crate::filter::Filter;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::text;
 use crate::theme::Theme;
 
@@ -24,7 +24,7 @@ pub(super) fn name(frame: &Frame) -> String {
 }
 
 /// Draws the function and its place, as the last two columns of a row.
-pub(super) fn draw_frame(row: &mut Row<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
+pub(super) fn draw_frame(row: &mut RowPainter<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
     row.left(width, &name(frame), theme.kind(frame.kind));
     row.rest_of_path(&place(frame, by), theme.dim());
 }

@@ -3,7 +3,7 @@
 mod hottest;
 mod lines;
 
-use pyobs_model::findings::{Board, Entry, Key};
+use pyobs_model::findings::{self, Board, Entry};
 use pyobs_model::views::{self, By, CpuLines, Look, Machine, Native};
 use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
@@ -11,10 +11,10 @@ use ratatui::layout::Rect;
 
 use super::finding::{advice, cost, evidence, mark, summary};
 use crate::binding::{Action, Keys, bind};
-use crate::input::Key as Pressed;
-use crate::jump::Outcome;
+use crate::input::Key;
+use crate::jump::Effect;
 use crate::list::Listing;
-use crate::paint::{Heading, Order, Row, put};
+use crate::paint::{HeadingPainter, RowPainter, SortOrder, put};
 use crate::scope::Reach;
 use crate::screen::{About, Screen};
 use crate::text;
@@ -28,7 +28,7 @@ static ABOUT: About = About {
     keys: &[Keys {
         title: "Overview",
         bindings: &[bind(
-            &[Pressed::Enter],
+            &[Key::Enter],
             Action::Open,
             "evidence",
             "the screen and the row that show what a finding rests on",
@@ -48,18 +48,18 @@ const CHECK_NEEDS: u16 = 130;
 pub(crate) struct OverviewScreen {
     machine: Machine,
     hottest: CpuLines,
-    listing: Listing<Key>,
+    listing: Listing<findings::Key>,
 }
 
 /// The areas of the parts, from top to bottom.
-struct Parts {
+struct OverviewLayout {
     findings: Rect,
     /// The full text of the selected finding, and its advice.
     detail: Rect,
     machine: Rect,
 }
 
-impl Parts {
+impl OverviewLayout {
     /// Divides `area`. The rows of findings come first; the detail gets what is left.
     fn of(area: Rect, findings: usize) -> Self {
         let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
@@ -88,9 +88,9 @@ impl OverviewScreen {
         let theme = ui.theme;
         let process = if area.width >= PROCESS_NEEDS { 8 } else { 0 };
         let check = if area.width >= CHECK_NEEDS { 26 } else { 0 };
-        let mut head = Heading::new(buf, area, theme);
+        let mut head = HeadingPainter::new(buf, area, theme);
         head.skip(3);
-        head.right(9, "COST", Some(Order::Falling));
+        head.right(9, "COST", Some(SortOrder::Descending));
         head.right(process, "PID", None);
         head.left(check, "CHECK", None);
         head.left(usize::MAX, "FINDING", None);
@@ -100,7 +100,7 @@ impl OverviewScreen {
             let is_current = entry.is_current(&ui.board);
             let dim = |style| if is_current { style } else { theme.dim() };
             let (sign, style) = mark(theme, finding.severity);
-            let mut row = Row::new(buf, line_area);
+            let mut row = RowPainter::new(buf, line_area);
             row.select(is_selected, theme);
             row.left(3, &format!(" {sign}"), dim(style));
             row.right(9, &cost(entry.cost), dim(theme.strong()));
@@ -138,13 +138,13 @@ impl Screen for OverviewScreen {
         self.listing.show(rows, key, height(&ui.board, ui.body()));
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
         if self.listing.step(action, height(&ui.board, ui.body())) {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match (action, self.selected(&ui.board).map(|entry| &entry.finding)) {
             (Action::Open, Some(finding)) => evidence(finding),
-            _ => Outcome::Nothing,
+            _ => Effect::Nothing,
         }
     }
 
@@ -157,7 +157,7 @@ impl Screen for OverviewScreen {
     }
 
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let parts = Parts::of(area, ui.board.entries().len());
+        let parts = OverviewLayout::of(area, ui.board.entries().len());
         let (said, used) = if ui.board.is_empty() {
             (parts.findings, draw_none(model, ui, parts.findings, buf))
         } else {
@@ -179,7 +179,7 @@ fn below(area: Rect) -> Rect {
 
 /// The number of rows for findings.
 fn height(board: &Board, body: Rect) -> usize {
-    usize::from(Parts::of(body, board.entries().len()).findings.height.saturating_sub(1))
+    usize::from(OverviewLayout::of(body, board.entries().len()).findings.height.saturating_sub(1))
 }
 
 /// Returns the number of rows that it used.

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::redundancy::{Line as At, PairSum};
+use pyobs_model::families::redundancy::{Line, PairSum};
 use pyobs_model::families::shm::State;
 use pyobs_model::findings::{self, Target};
 use pyobs_model::views::{birthplace, lies_in, region_birth, stores};
 use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
 
 use super::names::process_label;
-use super::page::{Line, Page};
+use super::page::{Page, PageLine};
 use crate::jump::Jump;
 use crate::{number, text};
 
@@ -66,23 +66,23 @@ pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: imp
         let (at, size) = (begun.as_secs_f64(), number::size(transfer.bytes));
         let words = format!("at {at:.3} s  {} of {size}", transfer.operation.name());
         let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
-        (Line::Words(words), Some(jump))
+        (PageLine::Words(words), Some(jump))
     });
     page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines, TRANSFERS_MAX);
 }
 
 /// Lists the lines that stored values into matching regions that were already there, those with the most bytes first.
 pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(RegionId) -> bool + Copy) {
-    let sums: BTreeMap<At, PairSum> =
+    let sums: BTreeMap<Line, PairSum> =
         stores(model, &Selection::default(), |pair| lies_in(model, pair, is_meant) == Some(true));
     let mut sums: Vec<_> = sums.into_iter().filter(|(_, sum)| sum.equal > 0).collect();
     sums.sort_by_key(|(line, sum)| (Reverse(sum.redundant_bytes), *line));
-    let line = |(line, sum): (At, PairSum)| {
+    let line = |(line, sum): (Line, PairSum)| {
         let place = findings::place(model, Some(line.frame));
         let of = process_label(model, Some(line.process));
         let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = sum;
         let words = format!("{equal} of {compared} stores, {redundant_bytes} of {total_bytes} B  {place} in {of}");
-        (Line::Words(words), Some(Jump::detail(Some(line.process), Target::Line(line.frame), "stores")))
+        (PageLine::Words(words), Some(Jump::detail(Some(line.process), Target::Line(line.frame), "stores")))
     };
     let lines: Vec<_> = sums.into_iter().map(line).collect();
     page.list("STORES INTO IT THAT LEFT WHAT WAS THERE, BY LINE", lines.into_iter(), LINES_MAX);

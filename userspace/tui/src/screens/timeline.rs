@@ -15,7 +15,7 @@ use super::finding::evidence;
 use crate::binding::{Action, Keys, bind};
 use crate::hit_areas::Hit;
 use crate::input::Key;
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::list::Listing;
 use crate::paint::{put, put_more};
 use crate::scope::{Picked, Reach, Scope};
@@ -121,30 +121,30 @@ impl TimelineScreen {
     }
 
     /// Opens the screen that shows more of a lane. From the lane of findings, follows the first one at the cursor.
-    fn open(&self, lane: LaneId, board: &Board) -> Outcome {
-        let jump = |process, target| Outcome::Jump(Jump { process, place: Place::Row(target), why: "lane" });
+    fn open(&self, lane: LaneId, board: &Board) -> Effect {
+        let jump = |process, target| Effect::Jump(Jump { process, destination: Destination::Row(target), why: "lane" });
         match lane {
-            LaneId::Thread(process, tid) => Outcome::Pick(Picked { process, tid: Some(tid) }),
+            LaneId::Thread(process, tid) => Effect::Pick(Picked { process, tid: Some(tid) }),
             LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),
             LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
             LaneId::Segment(id) => jump(None, Target::Segment(id)),
-            LaneId::Shed => Outcome::Nothing,
-            LaneId::Findings => self.found(board).first().map_or(Outcome::Nothing, |finding| evidence(finding)),
+            LaneId::Shed => Effect::Nothing,
+            LaneId::Findings => self.found(board).first().map_or(Effect::Nothing, |finding| evidence(finding)),
         }
     }
 
-    fn end_span(&mut self) -> Outcome {
-        let Some(mark) = self.mark.take() else { return Outcome::Nothing };
+    fn end_span(&mut self) -> Effect {
+        let Some(mark) = self.mark.take() else { return Effect::Nothing };
         let slot = self.slots().length() as u64;
         let to = self.slot_end().max(Nanos(mark.0.saturating_add(slot)));
-        Outcome::Span(mark.min(self.at()), to)
+        Effect::Span(mark.min(self.at()), to)
     }
 
     /// Moves the cursor by a column. At the edge of the zoomed time, moves the view along.
-    fn step(&mut self, is_right: bool, model: &Model, board: &Board) -> Outcome {
+    fn step(&mut self, is_right: bool, model: &Model, board: &Board) -> Effect {
         let (slots, column) = (self.slots(), self.column());
         if slots.count == 0 {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         let is_at_end = column == if is_right { slots.count - 1 } else { 0 };
         match self.view {
@@ -155,23 +155,23 @@ impl TimelineScreen {
                 let from = from.min(model.now().saturating_sub(length));
                 self.view = Some((from, from.saturating_add(length)));
                 self.cursor = Some(slots.start(column));
-                Outcome::View
+                Effect::View
             }
             _ => {
                 let column = if is_right { (column + 1).min(slots.count - 1) } else { column.saturating_sub(1) };
                 self.cursor = Some(self.middle(column));
                 self.look(model, board);
-                Outcome::Nothing
+                Effect::Nothing
             }
         }
     }
 
-    fn zoom(&mut self, is_in: bool, model: &Model) -> Outcome {
+    fn zoom(&mut self, is_in: bool, model: &Model) -> Effect {
         let slots = self.slots();
         let length = slots.to.saturating_sub(slots.from);
         let new = if is_in { Nanos(length.0 / 2) } else { length.saturating_add(length) };
         if is_in && new < SHORTEST {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         let at = self.at();
         self.cursor = Some(at.saturating_add(Nanos((slots.length() / 2.0) as u64)));
@@ -180,7 +180,7 @@ impl TimelineScreen {
         let from = from.min(model.now().saturating_sub(new));
         let is_all = new >= model.now();
         self.view = (!is_all).then(|| (from, from.saturating_add(new)));
-        Outcome::View
+        Effect::View
     }
 }
 
@@ -209,24 +209,24 @@ impl Screen for TimelineScreen {
         self.look(model, &ui.board);
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         if self.listing.step(action, lane_rows(ui.body())) {
             self.look(model, &ui.board);
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match action {
             Action::Left | Action::Right => return self.step(action == Action::Right, model, &ui.board),
             Action::ZoomIn | Action::ZoomOut => return self.zoom(action == Action::ZoomIn, model),
             Action::Mark if self.mark.is_none() => self.mark = Some(self.at()),
             Action::Mark => return self.end_span(),
-            Action::SeekHere => return Outcome::Seek(self.at()),
+            Action::SeekHere => return Effect::Seek(self.at()),
             Action::Open if self.mark.is_some() => return self.end_span(),
             Action::Open => {
-                return self.listing.selected().map_or(Outcome::Nothing, |lane| self.open(*lane, &ui.board));
+                return self.listing.selected().map_or(Effect::Nothing, |lane| self.open(*lane, &ui.board));
             }
             _ => {}
         }
-        Outcome::Nothing
+        Effect::Nothing
     }
 
     /// Selects a lane, and moves the cursor to a column.
@@ -257,7 +257,7 @@ impl Screen for TimelineScreen {
     }
 
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let parts = Parts::of(area);
+        let parts = TimelineLayout::of(area);
         let span = match self.mark {
             Some(mark) => Some((mark.min(self.at()), mark.max(self.slot_end()))),
             None => ui.span,
@@ -279,14 +279,14 @@ impl Screen for TimelineScreen {
     }
 }
 
-struct Parts {
+struct TimelineLayout {
     /// The axis is the first line.
     lanes: Rect,
     /// Below a blank line.
     facts: Rect,
 }
 
-impl Parts {
+impl TimelineLayout {
     fn of(area: Rect) -> Self {
         let facts = if area.height >= FACTS_NEED { FACTS + 1 } else { 0 };
         let lanes = area.height - facts;
@@ -295,7 +295,7 @@ impl Parts {
 }
 
 fn lane_rows(body: Rect) -> usize {
-    usize::from(Parts::of(body).lanes.height.saturating_sub(1))
+    usize::from(TimelineLayout::of(body).lanes.height.saturating_sub(1))
 }
 
 /// The earliest time that the model has kept anything about.

@@ -5,7 +5,7 @@ use pyobs_model::{
     SegmentChange, SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread,
 };
 
-use super::{Bench, Source, accesses, synthetic, transfers};
+use super::{Bench, Source, redundancy, synthetic, ucx};
 use crate::theme::Theme;
 use crate::{Batch, Color};
 
@@ -97,32 +97,32 @@ fn meminfos_are_those_of_the_line() {
 
 #[test]
 fn native_code_is_that_of_the_line() {
-    let mut events = accesses::dispatching();
+    let mut events = redundancy::dispatching();
     let object = || Some(Touched::Metadata(Some("dict".into())));
-    events.extend((0..500).map(|ms| accesses::access(7_000 + ms, COMPUTES.0, object(), false)));
+    events.extend((0..500).map(|ms| redundancy::access(7_000 + ms, COMPUTES.0, object(), false)));
     leads(events, "redundancy/recomputed", "Redundancy", &["threading.py:355"]);
 }
 
 #[test]
 fn a_transfer_is_the_latest_of_those_that_are_alike() {
-    let mut events = transfers::events();
+    let mut events = ucx::events();
     events.extend(synthetic::sharing().into_iter().filter(|event| matches!(event, Event::Segment { .. })));
     let buffer = 0x7e00_0000_0000;
     let mapped = SegmentChange::Mapped { pid: pyobs_model::Pid(4242), address: buffer, bytes: 1 << 20, offset: 0 };
     events.push(Event::Segment { at: Nanos(SECOND), id: SegmentId(0), change: mapped });
     for id in 130..135 {
-        let same = Transfer { buffer, bytes: 65_536, hash: Some(9), ..transfers::transfer(id) };
-        events.extend(transfers::seen(id, same));
+        let same = Transfer { buffer, bytes: 65_536, hash: Some(9), ..ucx::transfer(id) };
+        events.extend(ucx::seen(id, same));
     }
     // Each begins 8 ms after the one before.
-    events.extend(transfers::seen(200, transfers::transfer(200)));
+    events.extend(ucx::seen(200, ucx::transfer(200)));
     leads(events, "shm/resent", "Transfers", &["1.072 s", "64 KiB"]);
 }
 
 /// To the table of them, whatever of the screen was open before.
 #[test]
 fn transfers_that_all_are_late_are_the_screen_of_transfers() {
-    let mut events = transfers::events();
+    let mut events = ucx::events();
     for event in &mut events {
         if let Event::Transfer { at, change: TransferChange::Woken { notified, .. }, .. } = event {
             *at = notified.saturating_add(Nanos(8_000_000));
@@ -139,8 +139,8 @@ fn transfers_that_all_are_late_are_the_screen_of_transfers() {
 
 #[test]
 fn a_thread_is_that_which_polls() {
-    let mut events = transfers::events();
-    events.push(match transfers::thread(4243, 0, 100, 0, 9_900) {
+    let mut events = ucx::events();
+    events.push(match ucx::thread(4243, 0, 100, 0, 9_900) {
         // A hundred thousand times a second.
         Event::TransferThread(thread) => Event::TransferThread(TransferThread { progress: 3_000, ..thread }),
         other => other,

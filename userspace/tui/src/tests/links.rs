@@ -9,7 +9,7 @@ use pyobs_model::{
     SegmentId, SegmentKind, StackId, Tid, Touched,
 };
 
-use super::{Bench, synthetic, transfers};
+use super::{Bench, synthetic, ucx};
 use crate::app::Msg;
 use crate::{Batch, Source};
 
@@ -107,7 +107,7 @@ fn a_buffer_in_a_meminfo_leads_to_the_meminfos_of_its_line() {
 /// Transfers out of a segment, out of an arena in it and out of a MemInfo, and stores into it.
 fn regions() -> Bench {
     let at = Nanos(0);
-    let mut events = transfers::events();
+    let mut events = ucx::events();
     let (kind, name, creator) = (SegmentKind::Shm, Some("pool".into()), Some(Pid(4242)));
     let segment = Segment { dev: 27, ino: 9, generation: 0, kind, name, linked: true, bytes: 64 << 20, creator };
     let (pid, address, bytes) = (Pid(4242), 0x7f12_0000_0000 - (1 << 20), 64 << 20);

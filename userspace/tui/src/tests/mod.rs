@@ -1,6 +1,5 @@
 //! Whole screens, drawn into memory.
 
-mod accesses;
 mod evidence;
 mod fuzz;
 mod kinds;
@@ -8,6 +7,7 @@ mod links;
 mod mouse;
 mod nasty;
 mod pictures;
+mod redundancy;
 mod replay;
 mod sampled;
 mod screens;
@@ -16,7 +16,7 @@ mod states;
 pub(crate) mod synthetic;
 mod time;
 mod toy;
-mod transfers;
+mod ucx;
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ impl Bench {
 
     fn dispatching(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
-        bench.send(Batch::Events(accesses::dispatching()));
+        bench.send(Batch::Events(redundancy::dispatching()));
         bench
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Bench;
 use crate::app::{Flow, Msg};
-use crate::input::{Mouse, Pointing};
+use crate::input::{MouseEvent, MouseEventKind};
 
 const SIZE: (u16, u16) = (140, 40);
 
@@ -23,7 +23,7 @@ fn find(bench: &mut Bench, text: &str) -> (u16, u16) {
 
 fn press(bench: &mut Bench, (x, y): (u16, u16)) -> Flow {
     bench.draw();
-    bench.msg(Msg::Mouse(Mouse { pointing: Pointing::Press, x, y }))
+    bench.msg(Msg::Mouse(MouseEvent { kind: MouseEventKind::Press, x, y }))
 }
 
 /// Long after the last one.
@@ -35,9 +35,9 @@ fn click(bench: &mut Bench, text: &str) -> String {
     bench.picture()
 }
 
-fn wheel(bench: &mut Bench, pointing: Pointing) -> String {
+fn wheel(bench: &mut Bench, kind: MouseEventKind) -> String {
     bench.draw();
-    bench.msg(Msg::Mouse(Mouse { pointing, x: 3, y: 3 }));
+    bench.msg(Msg::Mouse(MouseEvent { kind, x: 3, y: 3 }));
     bench.picture()
 }
 
@@ -119,11 +119,11 @@ fn the_wheel_steps_through_lists_pages_and_the_help() {
         let mut bench = Bench::sharing((80, 24));
         bench.keys(keys);
         let top = bench.picture();
-        wheel(&mut bench, Pointing::WheelDown);
-        wheel(&mut bench, Pointing::WheelDown);
-        wheel(&mut bench, Pointing::WheelUp);
-        wheel(&mut bench, Pointing::WheelUp);
-        let again = wheel(&mut bench, Pointing::WheelUp);
+        wheel(&mut bench, MouseEventKind::WheelDown);
+        wheel(&mut bench, MouseEventKind::WheelDown);
+        wheel(&mut bench, MouseEventKind::WheelUp);
+        wheel(&mut bench, MouseEventKind::WheelUp);
+        let again = wheel(&mut bench, MouseEventKind::WheelUp);
         assert_eq!(again, top, "{keys}");
     }
 }

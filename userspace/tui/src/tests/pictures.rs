@@ -8,7 +8,7 @@ use std::path::Path;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color as Ink, Modifier};
 
-use super::{Bench, accesses, replay, synthetic, transfers};
+use super::{Bench, redundancy, replay, synthetic, ucx};
 
 const SIZE: (u16, u16) = (110, 28);
 /// Of a cell, in pixels; where its text stands.
@@ -117,9 +117,9 @@ fn pictures_of_the_documentation_are_what_is_drawn() {
         ("health", of(synthetic::sharing()), "5"),
         ("memory", of(synthetic::sharing()), "6"),
         ("segment", of(synthetic::sharing()), "6\n"),
-        ("transfers", of(transfers::events()), "7"),
-        ("transfer", of(transfers::events()), "7\n"),
-        ("redundancy", of(accesses::dispatching()), "8"),
+        ("transfers", of(ucx::events()), "7"),
+        ("transfer", of(ucx::events()), "7\n"),
+        ("redundancy", of(redundancy::dispatching()), "8"),
         ("timeline", of(synthetic::sharing()), "9↓↓←←←"),
         ("replay", of(synthetic::sharing()), "{....]] 9"),
     ] {

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use pyobs_model::{Event, Family, History, Meta, Model, Nanos, Reason, Refused};
 use pyobs_recording::{Reader, Writer};
 
-use super::{Bench, EVERYWHERE, LARGE, USUAL, accesses, synthetic, transfers};
+use super::{Bench, EVERYWHERE, LARGE, USUAL, redundancy, synthetic, ucx};
 use crate::app::Msg;
 use crate::{Batch, ReplayLog, Source};
 
@@ -17,12 +17,12 @@ pub(super) fn events() -> Vec<Event> {
     let is_of_redundancy =
         |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
     let is_of_transfers = |event: &Event| match event {
-        Event::Arena { id, .. } => *id == transfers::ARENA,
+        Event::Arena { id, .. } => *id == ucx::ARENA,
         event => matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. }),
     };
     let mut events = synthetic::sharing();
-    events.extend(accesses::dispatching().into_iter().filter(is_of_redundancy));
-    events.extend(transfers::events().into_iter().filter(is_of_transfers));
+    events.extend(redundancy::dispatching().into_iter().filter(is_of_redundancy));
+    events.extend(ucx::events().into_iter().filter(is_of_transfers));
     events
 }
 

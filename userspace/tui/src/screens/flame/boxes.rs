@@ -5,13 +5,13 @@ use pyobs_model::{FrameKind, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::layout::Cell;
+use super::layout::FlameCell;
 use super::{BELOW, FlameScreen, graph_lines};
 use crate::hit_areas::Hit;
 use crate::paint::{put, put_path};
 use crate::screens::names::{self, place, process_label};
 use crate::screens::stacks;
-use crate::theme::{Emphasis, Fuel};
+use crate::theme::{BoxKind, Emphasis};
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -29,14 +29,14 @@ impl FlameScreen {
         put(buf, area, area.width.saturating_sub(right as u16), 0, &below, ui.theme.warning());
     }
 
-    pub(super) fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: Cell, buf: &mut Buffer) {
+    pub(super) fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: FlameCell, buf: &mut Buffer) {
         let node = cell.node.and_then(|id| self.tree.nodes.get(id));
-        let fuel = match node {
-            None => Fuel::Rest,
+        let box_kind = match node {
+            None => BoxKind::Rest,
             Some(node) => match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-                (_, Some(frame)) => Fuel::Frame(frame.kind),
-                (Some(_), None) => Fuel::Process,
-                (None, None) => Fuel::Root,
+                (_, Some(frame)) => BoxKind::Frame(frame.kind),
+                (Some(_), None) => BoxKind::Process,
+                (None, None) => BoxKind::Root,
             },
         };
         let emphasis = match cell.node {
@@ -47,7 +47,7 @@ impl FlameScreen {
         };
         // By function, so that the shade does not depend on the line.
         let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
-        let style = ui.theme.flame(fuel, emphasis, shade);
+        let style = ui.theme.flame(box_kind, emphasis, shade);
         let label = match cell.node {
             Some(id) => self.label(model, ui, id),
             None => "…".to_owned(),

@@ -4,7 +4,7 @@ use pyobs_model::views::{Node, NodeId, Tree};
 
 /// A box on one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
+pub(super) struct FlameCell {
     /// `None` for children that are narrower than a cell, put together.
     pub(super) node: Option<NodeId>,
     /// 0 is the zoomed node.
@@ -18,12 +18,12 @@ pub(super) struct Cell {
 ///
 /// Children are in the order in which they were first seen, not by size: in a live picture, boxes that swap places would be
 /// unreadable.
-pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> Vec<Cell> {
+pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> Vec<FlameCell> {
     let Some(root) = tree.nodes.get(zoom).filter(|root| root.total > 0 && width > 0 && depths > 0) else {
         return Vec::new();
     };
     let column = |samples: u64| (u128::from(samples) * width as u128 / u128::from(root.total)) as usize;
-    let mut cells = vec![Cell { node: Some(zoom), depth: 0, x: 0, width, samples: root.total }];
+    let mut cells = vec![FlameCell { node: Some(zoom), depth: 0, x: 0, width, samples: root.total }];
     let mut line: Vec<(NodeId, u64)> = vec![(zoom, 0)];
     for depth in 1..depths {
         let mut next = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> 
                 let x = column(offset);
                 let end = column(offset.saturating_add(samples));
                 if end > x {
-                    cells.push(Cell { node, depth, x, width: end - x, samples });
+                    cells.push(FlameCell { node, depth, x, width: end - x, samples });
                     if let Some(node) = node {
                         next.push((node, offset));
                     }
@@ -114,10 +114,10 @@ mod tests {
     fn narrow_children_share_one_box() {
         let tree = tree(&[(None, 1000), (Some(0), 900), (Some(0), 40), (Some(0), 3), (Some(0), 3), (Some(0), 3)]);
         let cells = layout(&tree, 0, 50, 2);
-        let rest: Vec<&Cell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
+        let rest: Vec<&FlameCell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
         assert_eq!(rest.len(), 0, "nine of a thousand samples fill no cell of fifty");
         let cells = layout(&tree, 0, 200, 2);
-        let rest: Vec<&Cell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
+        let rest: Vec<&FlameCell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
         assert_eq!(rest.len(), 1);
         assert_eq!(rest[0].samples, 9);
     }

@@ -8,19 +8,19 @@ use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Widths;
+use super::FrameWidths;
 use crate::binding::Action;
 use crate::hit_areas::Hit;
 use crate::list::{Cursor, Step, step};
 use crate::number;
-use crate::paint::{Row, put, put_path};
+use crate::paint::{RowPainter, put, put_path};
 use crate::scope::{Reach, Scope};
 use crate::screens::names::{draw_frame, name, place, process_label};
 use crate::source::Sources;
 use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
+enum FrameEntry {
     Heading(&'static str),
     Link {
         frame: FrameId,
@@ -43,7 +43,7 @@ const SOURCE_NEEDS: u16 = 120;
 /// Lines above the entries.
 const INTRODUCTION: usize = 3;
 
-pub(super) struct Detail {
+pub(super) struct FrameDetail {
     process: Option<ProcessRef>,
     frame: FrameId,
     own: u64,
@@ -51,11 +51,11 @@ pub(super) struct Detail {
     samples: u64,
     /// A process that ran the frame. Source is read from its files.
     runner: Option<ProcessRef>,
-    entries: Vec<Entry>,
-    cursor: Cursor<Entry>,
+    entries: Vec<FrameEntry>,
+    cursor: Cursor<FrameEntry>,
 }
 
-impl Detail {
+impl FrameDetail {
     pub(super) fn new(process: Option<ProcessRef>, frame: FrameId) -> Self {
         Self {
             process,
@@ -121,7 +121,7 @@ impl Detail {
         let Some(runner) = self.runner else { return };
         sources.read(model, runner, self.frame);
         for entry in self.entries.iter().take(SOURCES_MAX) {
-            if let Entry::Link { frame, by: By::Line, .. } = entry {
+            if let FrameEntry::Link { frame, by: By::Line, .. } = entry {
                 sources.read(model, runner, *frame);
             }
         }
@@ -138,12 +138,12 @@ impl Detail {
         if counts.is_empty() {
             return;
         }
-        self.entries.push(Entry::Heading(heading));
+        self.entries.push(FrameEntry::Heading(heading));
         let mut counts: Vec<(Option<FrameId>, u64)> = counts.into_iter().collect();
         counts.sort_unstable_by_key(|(frame, samples)| (Reverse(*samples), *frame));
         self.entries.extend(counts.into_iter().map(|(frame, samples)| match frame {
-            Some(frame) => Entry::Link { frame, samples, whole, by },
-            None => Entry::End { what: end, samples, whole },
+            Some(frame) => FrameEntry::Link { frame, samples, whole, by },
+            None => FrameEntry::End { what: end, samples, whole },
         }));
     }
 
@@ -153,7 +153,8 @@ impl Detail {
     }
 
     fn leave_heading(&mut self, way: Step, height: usize) {
-        let is_heading = |detail: &Self| matches!(detail.entries.get(detail.cursor.index()), Some(Entry::Heading(_)));
+        let is_heading =
+            |detail: &Self| matches!(detail.entries.get(detail.cursor.index()), Some(FrameEntry::Heading(_)));
         if is_heading(self) {
             self.cursor.step(way, self.entries.len(), rows_in(height));
         }
@@ -165,7 +166,7 @@ impl Detail {
 
     /// The number of entries before `index` that are not headings.
     fn links_before(&self, index: usize) -> usize {
-        self.entries.iter().take(index).filter(|entry| !matches!(entry, Entry::Heading(_))).count()
+        self.entries.iter().take(index).filter(|entry| !matches!(entry, FrameEntry::Heading(_))).count()
     }
 
     /// Handles an action. Returns the detail that it opens.
@@ -177,7 +178,7 @@ impl Detail {
             return None;
         }
         match (action, self.entries.get(self.cursor.index())) {
-            (Action::Open, Some(Entry::Link { frame, .. })) if *frame != self.frame => {
+            (Action::Open, Some(FrameEntry::Link { frame, .. })) if *frame != self.frame => {
                 Some(Self::new(self.process, *frame))
             }
             _ => None,
@@ -219,15 +220,15 @@ impl Detail {
         }
         put(buf, area, 1, 2, &sums, theme.text());
 
-        let widths = Widths::of(area.width, false);
+        let widths = FrameWidths::of(area.width, false);
         let visible = self.cursor.visible(self.entries.len(), usize::from(area.height).saturating_sub(INTRODUCTION));
         let first = visible.start;
         for (entry, index) in self.entries[visible].iter().zip(first..) {
             let line_area = Rect { y: area.y + (INTRODUCTION + index - first) as u16, height: 1, ..area };
-            if !matches!(entry, Entry::Heading(_)) {
+            if !matches!(entry, FrameEntry::Heading(_)) {
                 ui.hit_areas.add(line_area, Hit::row(self.links_before(index), self.links_before(self.cursor.index())));
             }
-            let mut row = Row::new(buf, line_area);
+            let mut row = RowPainter::new(buf, line_area);
             row.select(index == self.cursor.index(), theme);
             let mut shares = |samples, whole| {
                 let share = number::share(samples, whole);
@@ -236,8 +237,8 @@ impl Detail {
                 row.right(8, &number::short_amount(weight, samples), theme.dim());
             };
             match entry {
-                Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
-                Entry::Link { frame, samples, whole, by } => {
+                FrameEntry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
+                FrameEntry::Link { frame, samples, whole, by } => {
                     shares(*samples, *whole);
                     let Some(named) = model.frame(*frame) else { continue };
                     let room = usize::from(area.width).saturating_sub(17 + widths.bar);
@@ -250,7 +251,7 @@ impl Detail {
                         None => draw_frame(&mut row, room * 45 / 100, named, *by, theme),
                     }
                 }
-                Entry::End { what, samples, whole } => {
+                FrameEntry::End { what, samples, whole } => {
                     shares(*samples, *whole);
                     row.rest(what, theme.dim());
                 }

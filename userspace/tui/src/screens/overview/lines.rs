@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::thread_label;
 use crate::screens::names::{self, process_label};
 use crate::text;
@@ -30,7 +30,7 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
         return;
     }
     let theme = ui.theme;
-    let mut head = Heading::new(buf, area, theme);
+    let mut head = HeadingPainter::new(buf, area, theme);
     head.left(usize::MAX, " MACHINE", None);
     let off = |family: Family| (&[][..], format!("not watched: the family {family} is off"));
     let shown = [
@@ -45,7 +45,7 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
     ];
     let points = points(area.width);
     for ((name, (series, words)), y) in shown.into_iter().zip(area.y + 1..area.bottom()) {
-        let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
         row.left(NAMES, &format!(" {name}"), theme.dim());
         let latest = &series[series.len().saturating_sub(points)..];
         row.blocks(latest, theme.total());

@@ -11,7 +11,7 @@ use pyobs_model::{FrameId, Model, RegionId, Tid};
 use super::{line_of, place_of};
 use crate::jump::Jump;
 use crate::number;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::screens::finding::advice;
 use crate::screens::names::{name, place, process_label};
 use crate::screens::page;
@@ -32,11 +32,11 @@ const LABEL: usize = 10;
 const SOURCE_MAX: usize = 4096;
 
 /// A frame of each of two stacks, side by side.
-pub(super) struct Part(Option<FrameId>, Option<FrameId>);
+pub(super) struct FramePairLine(Option<FrameId>, Option<FrameId>);
 
-pub(super) type Detail = page::Detail<Line, Part>;
+pub(super) type RedundancyDetail = page::PageDetail<Line, FramePairLine>;
 
-impl Detail {
+impl RedundancyDetail {
     pub(super) fn compute(
         &mut self,
         model: &Model,
@@ -152,7 +152,7 @@ impl Detail {
                     // The link leads to the frame of the second stack, which is the line's own.
                     (one, other) => {
                         let jump = other.or(one).map(|frame| Jump::frame(Some(line.process), frame));
-                        self.page.part(Part(one, other), jump);
+                        self.page.custom(FramePairLine(one, other), jump);
                     }
                 }
             }
@@ -167,10 +167,10 @@ impl Detail {
     }
 }
 
-impl page::Part for Part {
-    fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui) {
+impl page::CustomLine for FramePairLine {
+    fn draw(&self, row: &mut RowPainter<'_>, width: u16, model: &Model, ui: &Ui) {
         let half = usize::from(width / 2).saturating_sub(2);
-        let Part(one, other) = self;
+        let FramePairLine(one, other) = self;
         for id in [one, other] {
             let frame = id.and_then(|id| model.frame(id));
             let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));

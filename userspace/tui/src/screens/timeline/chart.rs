@@ -7,11 +7,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::paint::{Row, put};
+use crate::paint::{RowPainter, put};
 use crate::screens::names::thread_label;
 use crate::screens::region::segment_label;
 use crate::text;
-use crate::theme::{Emphasis, Fuel, Theme};
+use crate::theme::{BoxKind, Emphasis, Theme};
 
 /// The width of the lanes' names.
 fn names(width: u16) -> u16 {
@@ -89,7 +89,7 @@ impl Chart<'_> {
     ) {
         let theme = self.theme;
         let width = names(area.width);
-        let mut row = Row::new(buf, Rect { width: width.min(area.width), ..area });
+        let mut row = RowPainter::new(buf, Rect { width: width.min(area.width), ..area });
         row.select(is_selected, theme);
         let has_finding = board.entries().any(|entry| is_of(lane.id, entry.finding.process, entry.finding.target));
         row.left(1, if has_finding { "!" } else { "" }, theme.warning());
@@ -107,7 +107,7 @@ impl Chart<'_> {
                     LaneId::Shed => theme.warning(),
                     _ => theme.total(),
                 };
-                Row::new(buf, slots).blocks(amounts, style);
+                RowPainter::new(buf, slots).blocks(amounts, style);
             }
         }
     }
@@ -138,7 +138,7 @@ impl Chart<'_> {
                 let (id, frame) = (frame, frame.and_then(|id| model.frame(id)));
                 let kind = frame.map_or(FrameKind::Native, |frame| frame.kind);
                 let shade = id.map_or(0, |id| id.0);
-                let style = theme.flame(Fuel::Frame(kind), Emphasis::Plain, shade);
+                let style = theme.flame(BoxKind::Frame(kind), Emphasis::Plain, shade);
                 let name = frame.map_or("?", |frame| text::head(&frame.function, 256));
                 let words = if room < 3 { "▌".to_owned() } else { format!("▌{}", beginning(name, room - 1)) };
                 (filled(words, theme.fill(), room), style)

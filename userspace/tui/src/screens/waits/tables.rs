@@ -3,8 +3,8 @@
 use pyobs_model::views::By;
 use pyobs_model::{Frame, Model};
 
-use super::wait::{Cause, Line, Sort, waker_label};
-use crate::paint::{Heading, Row};
+use super::wait::{WaitCause, WaitRow, WaitSort, waker_label};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::thread_label;
 use crate::screens::names::{name, place};
 use crate::table::Sorted;
@@ -12,19 +12,19 @@ use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
 
-pub(super) fn head_sleeps(head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>) {
+pub(super) fn head_sleeps(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
     let widths = SleepWidths::of(width);
     head_times(head, widths.times, sorted);
-    head.left(7, "REASON", sorted.rising(Sort::Cause));
-    head.left(widths.thread, "THREAD", sorted.rising(Sort::Thread));
-    head.left(widths.place.function, "WAITS AT", sorted.rising(Sort::Place));
+    head.left(7, "REASON", sorted.ascending(WaitSort::Cause));
+    head.left(widths.thread, "THREAD", sorted.ascending(WaitSort::Thread));
+    head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
     head.skip(widths.place.path);
     head.left(widths.inner, "WAITS IN", None);
     head.left(widths.waker, "WOKEN BY", None);
 }
 
-pub(super) fn draw_sleep(row: &mut Row<'_>, line: &Line, width: u16, model: &Model, ui: &Ui) {
-    let Cause::Sleep { reason, inner } = line.wait.cause else { return };
+pub(super) fn draw_sleep(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, model: &Model, ui: &Ui) {
+    let WaitCause::Sleep { reason, inner } = line.wait.cause else { return };
     let widths = SleepWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
     row_times(row, line, widths.times, theme);
@@ -40,19 +40,19 @@ pub(super) fn draw_sleep(row: &mut Row<'_>, line: &Line, width: u16, model: &Mod
     row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
 }
 
-pub(super) fn head_gil(head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>) {
+pub(super) fn head_gil(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
     let widths = GilWidths::of(width);
     head_times(head, widths.times, sorted);
-    head.left(widths.thread, "WAITER", sorted.rising(Sort::Thread));
-    head.left(widths.place.function, "WAITS AT", sorted.rising(Sort::Place));
+    head.left(widths.thread, "WAITER", sorted.ascending(WaitSort::Thread));
+    head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
     head.skip(widths.place.path);
     head.left(1, "", None);
-    head.left(widths.thread, "HOLDER", sorted.rising(Sort::Cause));
+    head.left(widths.thread, "HOLDER", sorted.ascending(WaitSort::Cause));
     head.left(widths.place.sum(), "HELD IT AT", None);
 }
 
-pub(super) fn draw_gil(row: &mut Row<'_>, line: &Line, width: u16, model: &Model, ui: &Ui) {
-    let Cause::Gil { holder, frame } = line.wait.cause else { return };
+pub(super) fn draw_gil(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, model: &Model, ui: &Ui) {
+    let WaitCause::Gil { holder, frame } = line.wait.cause else { return };
     let widths = GilWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
     row_times(row, line, widths.times, theme);
@@ -64,16 +64,16 @@ pub(super) fn draw_gil(row: &mut Row<'_>, line: &Line, width: u16, model: &Model
     widths.place.draw(row, frame.and_then(|id| model.frame(id)), by, theme);
 }
 
-fn head_times(head: &mut Heading<'_>, widths: TimeWidths, sorted: Sorted<Sort>) {
+fn head_times(head: &mut HeadingPainter<'_>, widths: TimeWidths, sorted: Sorted<WaitSort>) {
     head.right(6, "TIME %", None);
     head.skip(widths.bar);
-    head.right(8, "TOTAL", sorted.falling(Sort::Total));
-    head.right(widths.count, "COUNT", sorted.falling(Sort::Count));
-    head.right(widths.longest, "LONGEST", sorted.falling(Sort::Longest));
+    head.right(8, "TOTAL", sorted.descending(WaitSort::Total));
+    head.right(widths.count, "COUNT", sorted.descending(WaitSort::Count));
+    head.right(widths.longest, "LONGEST", sorted.descending(WaitSort::Longest));
     head.right(widths.stacks, "STACKS", None);
 }
 
-fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {
+fn row_times(row: &mut RowPainter<'_>, line: &WaitRow, widths: TimeWidths, theme: Theme) {
     if !line.sampled.is_enough() {
         // Not enough data: the detail says so in words.
         row.right(6, "–", theme.dim());
@@ -114,7 +114,7 @@ impl PlaceWidths {
         self.function + self.path + usize::from(self.path > 0)
     }
 
-    pub(super) fn draw(self, row: &mut Row<'_>, frame: Option<&Frame>, by: By, theme: Theme) {
+    pub(super) fn draw(self, row: &mut RowPainter<'_>, frame: Option<&Frame>, by: By, theme: Theme) {
         let Some(frame) = frame else {
             row.left(self.sum(), "–", theme.dim());
             return;

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::ui::Ui;
 
 /// The heading, a line per stage, the queue and a blank line.
@@ -18,14 +18,14 @@ const SLOTS: usize = BUCKETS;
 const COLUMNS: u16 = 67;
 
 #[derive(Default)]
-pub(super) struct Summary {
+pub(super) struct StageSummary {
     stages: Vec<(Stage, Spread)>,
     /// The longest queue in each slot of time.
     queue: Vec<u64>,
     now_queued: u64,
 }
 
-impl Summary {
+impl StageSummary {
     pub(super) fn of(model: &Model, selection: &Selection, rows: &[(TransferId, &State, u64)]) -> Self {
         let queue = views::queue(model, selection);
         Self {
@@ -43,7 +43,7 @@ impl Summary {
             13..26 => 2,
             _ => 1,
         };
-        let mut head = Heading::new(buf, area, theme);
+        let mut head = HeadingPainter::new(buf, area, theme);
         head.left(12, " STAGE", None);
         head.right(9, "COUNT", None);
         for name in ["HALF", "90 %", "99 %", "LONGEST"] {
@@ -55,7 +55,7 @@ impl Summary {
             _ => {}
         }
         for ((stage, spread), y) in self.stages.iter().zip(area.y + 1..) {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
             row.left(12, &format!(" {}", stage.name()), theme.text());
             row.right(9, &number::grouped(spread.count), theme.dim());
             for time in [spread.p50, spread.p90, spread.p99, spread.max] {
@@ -65,7 +65,7 @@ impl Summary {
             row.blocks(&joined(&spread.histogram, together, |one, other| one + other), theme.total());
         }
         let y = area.y + 1 + self.stages.len() as u16;
-        let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
         row.left(12, " queue", theme.text());
         row.right(9, &number::grouped(self.now_queued), theme.dim());
         let most = self.queue.iter().max().copied().unwrap_or(0);

@@ -5,7 +5,7 @@ use pyobs_model::{Model, ProcessRef, Tid};
 
 use crate::filter::Filter;
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::process_label;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
@@ -37,7 +37,7 @@ impl Table for WorkerTable {
 
     fn sort(&self, _: &mut [usize], _: &[WorkerRow], (): (), _: &Model) {}
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, _: Sorted<()>, _ui: &Ui) {
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, _: Sorted<()>, _ui: &Ui) {
         let (wide, widest) = rooms(width);
         head.right(9, "THREAD", None);
         head.left(11, "ROLE", None);
@@ -52,7 +52,7 @@ impl Table for WorkerTable {
         head.left(usize::MAX, "PROCESS", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, worker: &WorkerRow, width: u16, (): (), model: &Model, ui: &Ui) {
+    fn draw_row(&self, row: &mut RowPainter<'_>, worker: &WorkerRow, width: u16, (): (), model: &Model, ui: &Ui) {
         let theme = ui.theme;
         let (wide, widest) = rooms(width);
         row.right(9, &worker.tid.to_string(), theme.strong());
