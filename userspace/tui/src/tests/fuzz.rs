@@ -10,7 +10,7 @@ use crate::binding;
 use crate::input::{Key, MouseEvent, MouseEventKind};
 use crate::{Batch, Color, Source, screens};
 
-/// Xorshift: the same run on every machine.
+/// A generator with the same sequence on every machine.
 struct Xorshift(u64);
 
 impl Xorshift {
@@ -60,7 +60,7 @@ fn shake(bench: &mut Bench, random: &mut Xorshift, steps: usize) {
             }
             _ => {
                 let key = keys[random.below(keys.len())];
-                // Quitting is the end of the loop, not of the app.
+                // Quitting ends the loop, so the app can go on.
                 bench.press(key);
             }
         }

@@ -1,4 +1,4 @@
-//! The mouse, over whole screens: where to click is read out of the picture.
+//! The mouse on whole screens. The tests look for texts in the picture to know where to click.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn press(bench: &mut Bench, (x, y): (u16, u16)) -> Flow {
     bench.msg(Msg::Mouse(MouseEvent { kind: MouseEventKind::Press, x, y }))
 }
 
-/// Long after the last one.
+/// Clicks on a text, long enough after the last click to be no double click.
 #[track_caller]
 fn click(bench: &mut Bench, text: &str) -> String {
     let place = find(bench, text);
@@ -52,7 +52,7 @@ fn a_click_on_a_tab_shows_its_screen() {
 
 #[test]
 fn a_click_selects_and_another_one_opens() {
-    // Each with a text in some row that is not the first, and what stands on its detail only.
+    // A screen, a text in a row that is not the first, and a text that only the row's detail has.
     for (screen, row, detail) in [
         ("2", "cart.py:104", "CALLED BY"),
         ("4", "pthread_cond", "WAITED IN"),
@@ -77,10 +77,10 @@ fn a_click_selects_and_another_one_opens() {
 }
 
 #[test]
-fn the_second_click_of_two_does_not_go_on_from_what_the_first_has_opened() {
+fn the_second_click_of_a_double_click_is_ignored_if_the_first_one_opened_something() {
     let mut bench = Bench::live(SIZE);
     bench.keys("2");
-    // The first row is selected already.
+    // The first row is already selected.
     let place = find(&mut bench, "Linear.forward");
     press(&mut bench, place);
     let opened = bench.picture();
@@ -107,7 +107,7 @@ fn hints_of_the_footer_are_buttons() {
     bench.keys("2");
     assert!(click(&mut bench, "functions").contains("DEFINED AT"));
     assert!(click(&mut bench, "? help").contains(" Keys "));
-    // Anywhere.
+    // A click anywhere closes the help.
     assert!(!click(&mut bench, "Frames").contains(" Keys "));
     let quit = find(&mut bench, "q quit");
     assert_eq!(press(&mut bench, quit), Flow::Quit);

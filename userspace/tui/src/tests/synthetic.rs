@@ -1,4 +1,4 @@
-//! A small world with known shares: 1000 samples within 10 s.
+//! Synthetic events with known shares: 1000 samples within 10 s.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub(crate) fn model() -> Model {
     Model::new(meta(), History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 
-/// With these families on.
+/// A model with these families on.
 pub(crate) fn model_of(families: &[Family]) -> Model {
     let probes = families.iter().map(|family| family.name().to_owned()).collect();
     Model::new(Meta { probes, ..meta() }, History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 
-/// As a recording gives them: in the order of time, those without a time first.
+/// A log in the order of a recording: by time, with those without a time first.
 pub(crate) fn log(meta: Meta, mut events: Vec<Event>) -> ReplayLog {
     events.sort_by_key(Event::at);
     let mut log = ReplayLog::new(meta);
@@ -65,7 +65,7 @@ pub(crate) fn define(frames: &[Frame], stacks: &[&[u32]]) -> Vec<Event> {
     define_more((0, frames), (0, stacks))
 }
 
-/// Each with the number of the first.
+/// Defines frames and stacks, each with the first id to use.
 fn define_more(frames: (u32, &[Frame]), stacks: (u32, &[&[u32]])) -> Vec<Event> {
     let frames = (frames.0..).map(FrameId).zip(frames.1).map(|(id, frame)| Event::Frame { id, frame: frame.clone() });
     let stacks = (stacks.0..).map(StackId).zip(stacks.1).map(|(id, stack)| {
@@ -116,7 +116,7 @@ pub(crate) fn events() -> Vec<Event> {
     {
         events.push(Event::Thread { process: ProcessRef(id), tid: Tid(tid), name: name.into() });
     }
-    // Of each 100 samples: 40 dgemm, 20 + 10 normalize, 15 genexpr, 10 walk, 5 without Python.
+    // Per 100 samples: 40 dgemm, 20 + 10 normalize, 15 genexpr, 10 walk, 5 without Python.
     let shape = |n: u64| match n {
         0..40 => (0, 4242, 0, Outcome::Complete),
         40..60 => (0, 4243, 1, Outcome::Complete),
@@ -193,7 +193,7 @@ pub(crate) fn calls(at_ms: u64, process: u32, function: u32, count: u64, timed: 
     Event::Calls(Calls { at, process, function, count, timed, total, max })
 }
 
-/// [`events`], and what the other families add to them within the same 10 s.
+/// [`events`], with sleeps, waits for the GIL and calls within the same 10 s.
 pub(crate) fn waiting() -> Vec<Event> {
     let library = "/usr/lib/python3.12";
     let frames = [
@@ -261,7 +261,7 @@ pub(crate) fn waiting() -> Vec<Event> {
     events
 }
 
-/// [`waiting`], with segments of every kind and fate, and arenas.
+/// [`waiting`], with arenas, MemInfos, and segments of every kind and verdict.
 pub(crate) fn sharing() -> Vec<Event> {
     let mut events = waiting();
     events.extend(arenas());

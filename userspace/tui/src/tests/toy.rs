@@ -1,4 +1,4 @@
-//! A toy screen: all that a screen of one list needs. docs/internals/extending.md refers to it.
+//! A toy screen with all that a screen of one list needs. docs/internals/extending.md refers to it.
 
 use insta::assert_snapshot;
 use pyobs_model::Model;
@@ -86,7 +86,7 @@ impl Screen for ToyScreen {
 }
 
 #[test]
-fn a_toy_screen_has_what_all_screens_have() {
+fn a_toy_screen_sorts_filters_and_has_help() {
     let mut bench = Bench::live(USUAL);
     bench.app.navigation.add(Box::<ToyScreen>::default());
     assert_snapshot!(bench.keys("TS").picture());
