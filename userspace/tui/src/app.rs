@@ -155,7 +155,7 @@ impl App {
                 }
                 self.newest = events.iter().filter_map(Event::at).fold(self.newest, Nanos::max);
                 self.clock.set(now, self.model.now());
-                self.look_for_lag(now);
+                self.update_lag(now);
                 if self.ui.phase == Phase::Starting {
                     self.ui.phase = Phase::Running;
                     self.mark(Stale::View);
@@ -181,7 +181,7 @@ impl App {
     }
 
     /// A healthy capture emits at least one event per second: its cost.
-    fn look_for_lag(&mut self, now: Duration) {
+    fn update_lag(&mut self, now: Duration) {
         let lag = self.clock.time(now).map(|time| time.saturating_sub(self.newest));
         self.ui.lag = lag.filter(|lag| *lag > LAG);
     }
@@ -203,7 +203,7 @@ impl App {
             if let Some(time) = self.clock.time(now) {
                 self.model.advance(time);
             }
-            self.look_for_lag(now);
+            self.update_lag(now);
             self.stale = self.stale.max(Stale::Events);
             self.has_changed = true;
         }
@@ -245,14 +245,14 @@ impl App {
         self.drawn.map_or(Duration::ZERO, |drawn| drawn + DRAW_INTERVAL)
     }
 
-    fn awaits_computing(&self) -> bool {
+    fn has_new_events(&self) -> bool {
         self.stale == Stale::Events && self.ui.paused.is_none()
     }
 
     /// When the loop has to wake up even if no message arrives.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let draw = self.has_changed.then(|| self.draw_due());
-        let compute = self.awaits_computing().then(|| self.compute_due().max(self.draw_due()));
+        let compute = self.has_new_events().then(|| self.compute_due().max(self.draw_due()));
         let beats = self.is_running_live() || self.ui.status.is_some();
         let beat = beats.then(|| self.beat + HEARTBEAT);
         let play = self.player.as_ref().filter(|player| player.is_playing()).map(|_| self.draw_due());
@@ -261,7 +261,7 @@ impl App {
     }
 
     pub(crate) fn wants_picture(&self, now: Duration) -> bool {
-        let is_due = self.has_changed || (self.awaits_computing() && now >= self.compute_due());
+        let is_due = self.has_changed || (self.has_new_events() && now >= self.compute_due());
         is_due && now >= self.draw_due()
     }
 
@@ -272,7 +272,7 @@ impl App {
             (self.has_changed, self.drawn) = (false, Some(now));
             return;
         }
-        let is_due = self.awaits_computing() && (now >= self.compute_due() || self.drawn.is_none());
+        let is_due = self.has_new_events() && (now >= self.compute_due() || self.drawn.is_none());
         match self.stale {
             Stale::View => self.compute(now),
             Stale::Rows => {

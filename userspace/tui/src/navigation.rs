@@ -72,7 +72,7 @@ impl Navigation {
     }
 
     /// The index of the screen that a key opens.
-    pub(crate) fn shown_by(&self, key: Key) -> Option<usize> {
+    pub(crate) fn screen_of_key(&self, key: Key) -> Option<usize> {
         self.screens.iter().position(|screen| Key::Char(screen.about().key) == key)
     }
 
@@ -100,7 +100,7 @@ impl Navigation {
     }
 
     /// Whether Esc has something to undo.
-    pub(crate) fn has_way_back(&self, ui: &Ui) -> bool {
+    pub(crate) fn can_go_back(&self, ui: &Ui) -> bool {
         let is_filtered = ui.filter(self.current().about().filter).is_some();
         let is_away = self.current().is_inside() || !self.history.is_empty();
         is_away || is_filtered || ui.span.is_some() || ui.picked.is_some()
@@ -115,7 +115,7 @@ impl Navigation {
     }
 
     /// Follows a jump, and adds the current screen to the history.
-    pub(crate) fn leave_for(&mut self, jump: Jump, ui: &mut Ui) {
+    pub(crate) fn follow_jump(&mut self, jump: Jump, ui: &mut Ui) {
         let Some(to) = self.screen_of(jump.destination) else { return };
         if self.history.len() == STEPS_MAX {
             self.history.remove(0);
@@ -149,12 +149,12 @@ impl Navigation {
     }
 
     /// Whether a jump opened the current detail, so that closing the detail also undoes the jump.
-    pub(crate) fn is_straight_from_elsewhere(&self) -> bool {
+    pub(crate) fn was_opened_by_jump(&self) -> bool {
         self.current().depth() == 1 && self.history.last().is_some_and(|crumb| crumb.is_into_detail)
     }
 
     /// Goes back to the screen that was left last. Returns false if there is none.
-    pub(crate) fn return_to_crumb(&mut self, ui: &mut Ui) -> bool {
+    pub(crate) fn go_back(&mut self, ui: &mut Ui) -> bool {
         let Some(crumb) = self.history.pop() else { return false };
         // Details that were opened on the way do not stay open.
         self.close_details(ui);

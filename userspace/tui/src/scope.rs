@@ -119,7 +119,7 @@ impl Scope {
     }
 
     /// The same time range for all processes.
-    pub(crate) fn everyone(&self) -> Selection {
+    pub(crate) fn all_processes(&self) -> Selection {
         Selection { processes: None, tid: None, ..self.selection.clone() }
     }
 }

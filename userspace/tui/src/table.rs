@@ -185,12 +185,12 @@ impl<T: Table> List<T> {
     }
 
     /// Selects the first matching row among the present ones.
-    pub(crate) fn go_to(&mut self, ui: &Ui, is_it: impl Fn(&T::Key) -> bool) {
+    pub(crate) fn select_now(&mut self, ui: &Ui, is_it: impl Fn(&T::Key) -> bool) {
         self.listing.seek(self.height(ui), is_it);
     }
 
     /// Resets the selection.
-    pub(crate) fn start_over(&mut self) {
+    pub(crate) fn reset_selection(&mut self) {
         self.listing = Listing::default();
     }
 

@@ -149,9 +149,9 @@ impl Ui {
     }
 
     /// Updates the findings.
-    pub(crate) fn find(&mut self, model: &Model) {
-        let everyone = self.scope(model).everyone();
-        self.board.update(self.paused.unwrap_or(model.now()), findings::find(model, &everyone));
+    pub(crate) fn update_findings(&mut self, model: &Model) {
+        let all_processes = self.scope(model).all_processes();
+        self.board.update(self.paused.unwrap_or(model.now()), findings::find(model, &all_processes));
     }
 
     /// A sentence that says how to start pyobs so that it watches a family.

@@ -84,7 +84,7 @@ fn share(index: u32, events: &mut Vec<Event>) {
         SegmentChange::Allocated(bytes / 2),
     ];
     events.extend(changes.map(|change| Event::Segment { at, id: SegmentId(index), change }));
-    (0..ARENAS).for_each(|nth| bear(at, index, nth, events));
+    (0..ARENAS).for_each(|nth| create_arena(at, index, nth, events));
 }
 
 /// The `nth` arena of a process.
@@ -92,7 +92,7 @@ fn arena(index: u32, nth: u32) -> ArenaId {
     ArenaId(nth * PROCESSES + index)
 }
 
-fn bear(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
+fn create_arena(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
     let ArenaId(id) = arena(index, nth);
     let (process, kind, address) = (process(index), "pymalloc".into(), u64::from(id + 1) << 20);
     let arena = Arena { process, kind, address, bytes: 1 << 20, born: true, parent: None };
@@ -122,12 +122,12 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    pub(super) fn tell(&mut self, at: Nanos, events: &mut Vec<Event>) {
+    pub(super) fn emit(&mut self, at: Nanos, events: &mut Vec<Event>) {
         let (turn, rest) = (self.round / ROUNDS, self.round % ROUNDS);
         for index in (0..PROCESSES).filter(|index| index % ROUNDS == rest) {
             // A new arena replaces the oldest one.
             events.push(Event::Arena { at, id: arena(index, turn), change: ArenaChange::Died });
-            bear(at, index, turn + ARENAS, events);
+            create_arena(at, index, turn + ARENAS, events);
             meminfo(at, index, turn, events);
             self.transfer(at, index, u64::from(turn), events);
             access(at, index, turn, events);

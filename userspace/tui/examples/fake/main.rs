@@ -155,7 +155,7 @@ impl Fake {
             self.wait(from, until, events);
         }
         if let Some(crowd) = &mut self.crowd {
-            crowd.tell(nanos(until), events);
+            crowd.emit(nanos(until), events);
         }
         events.push(Event::Cost {
             at: nanos(until),

@@ -31,7 +31,7 @@ impl App {
                 }
             }),
             (None, key) => {
-                if let Some(at) = self.navigation.shown_by(key).filter(|_| !is_prompt) {
+                if let Some(at) = self.navigation.screen_of_key(key).filter(|_| !is_prompt) {
                     self.show(at);
                 }
             }
@@ -105,7 +105,7 @@ impl App {
                 self.mark(Stale::View);
             }
             Effect::Jump(jump) => {
-                self.navigation.leave_for(jump, &mut self.ui);
+                self.navigation.follow_jump(jump, &mut self.ui);
                 self.mark(Stale::View);
             }
             Effect::Span(from, to) => self.restrict(Some((from, to))),
@@ -129,7 +129,7 @@ impl App {
             self.navigation.close_details(&self.ui);
         }
         while self.navigation.steps() > steps {
-            self.navigation.return_to_crumb(&mut self.ui);
+            self.navigation.go_back(&mut self.ui);
         }
         self.mark(Stale::View);
     }
@@ -137,11 +137,11 @@ impl App {
     /// Undoes one thing: an open detail or a jump, else the filter, the span or the selected process, in this order.
     fn back(&mut self) {
         let (ui, navigation) = (&mut self.ui, &mut self.navigation);
-        if navigation.is_straight_from_elsewhere() && navigation.return_to_crumb(ui) {
+        if navigation.was_opened_by_jump() && navigation.go_back(ui) {
             return self.mark(Stale::View);
         }
         let filter = navigation.current().about().filter;
-        if navigation.current_mut().close(ui) || navigation.return_to_crumb(ui) {
+        if navigation.current_mut().close(ui) || navigation.go_back(ui) {
             self.mark(Stale::View);
         } else if ui.filter(filter).is_some() {
             ui.set_filter(filter, "");

@@ -72,7 +72,7 @@ impl Hint {
     fn of(binding: &Binding, model: &Model, ui: &Ui, navigation: &Navigation) -> Self {
         let screen = navigation.current();
         let usual = match binding.action {
-            Action::Back if !navigation.has_way_back(ui) && ui.help.is_none() => "",
+            Action::Back if !navigation.can_go_back(ui) && ui.help.is_none() => "",
             Action::Filter if !navigation.takes_filter() => "",
             Action::Window if !screen.reach().follows_window() && ui.span.is_none() => "",
             Action::Pause if ui.position.is_some_and(|position| position.motion == Motion::Playing) => "stop",

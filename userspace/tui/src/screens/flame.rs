@@ -108,7 +108,7 @@ impl FlameScreen {
         at
     }
 
-    fn steps_to(&self, node: NodeId) -> Vec<PathStep> {
+    fn path_to(&self, node: NodeId) -> Vec<PathStep> {
         if self.tree.nodes.is_empty() {
             return Vec::new();
         }
@@ -118,7 +118,7 @@ impl FlameScreen {
 
     fn select(&mut self, node: NodeId, body: Rect) {
         self.selected = node;
-        self.selected_path = self.steps_to(node);
+        self.selected_path = self.path_to(node);
         self.keep_in_sight(body);
     }
 
@@ -138,7 +138,7 @@ impl FlameScreen {
 
     fn zoom_to(&mut self, node: NodeId, body: Rect) {
         self.zoom = node;
-        self.zoom_path = self.steps_to(node);
+        self.zoom_path = self.path_to(node);
         self.top = 0;
         self.height = height(&self.tree, node);
         self.select(self.selected, body);

@@ -48,7 +48,7 @@ impl Screen for HealthScreen {
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
-        ui.find(model);
+        ui.update_findings(model);
     }
 
     fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {

@@ -125,11 +125,11 @@ impl Screen for OverviewScreen {
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
-        let everyone = ui.scope(model).everyone();
-        self.machine = views::machine(model, &everyone, lines::points(ui.size.0));
+        let all_processes = ui.scope(model).all_processes();
+        self.machine = views::machine(model, &all_processes, lines::points(ui.size.0));
         let look = Look { by: By::Line, native: Native::None, ..Look::default() };
-        self.hottest = views::cpu_lines(model, &everyone, look);
-        ui.find(model);
+        self.hottest = views::cpu_lines(model, &all_processes, look);
+        ui.update_findings(model);
     }
 
     fn arrange(&mut self, _model: &Model, ui: &Ui) {

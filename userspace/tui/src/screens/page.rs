@@ -35,13 +35,13 @@ pub(super) trait CustomLine {
 
 /// The detail of a list's row, as a page.
 pub(super) struct PageDetail<K, P> {
-    pub(super) of: K,
+    pub(super) key: K,
     pub(super) page: Page<P>,
 }
 
 impl<K, P: CustomLine> table::Detail<K> for PageDetail<K, P> {
     fn of(key: K) -> Option<Self> {
-        Some(Self { of: key, page: Page::default() })
+        Some(Self { key, page: Page::default() })
     }
 
     fn arrange(&mut self, height: usize) {

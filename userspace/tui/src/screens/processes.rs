@@ -77,9 +77,9 @@ impl Table for ProcessTable {
     /// All processes, whatever the user picked before, each followed by its threads.
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<ProcessLine>> {
         let scope = ui.scope(model);
-        let everyone = scope.everyone();
-        (self.seconds, self.end) = (scope.seconds, everyone.end().min(model.now()));
-        let rows = views::processes(model, &everyone).into_iter().flat_map(|row| {
+        let all_processes = scope.all_processes();
+        (self.seconds, self.end) = (scope.seconds, all_processes.end().min(model.now()));
+        let rows = views::processes(model, &all_processes).into_iter().flat_map(|row| {
             let threads = model.process(row.process).into_iter().flat_map(|state| state.threads.keys());
             let line = |tid, cpu| ProcessLine { picked: Picked { process: row.process, tid }, cpu };
             let of_threads = threads.map(|tid| line(Some(*tid), row.threads.get(tid).copied().unwrap_or_default()));
@@ -233,7 +233,7 @@ impl Screen for ProcessesScreen {
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
         self.list.compute(model, ui);
-        ui.find(model);
+        ui.update_findings(model);
     }
 
     fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
@@ -250,7 +250,7 @@ impl Screen for ProcessesScreen {
             (Action::Collapse, Some(Picked { process, .. })) => {
                 open.remove(&process);
                 // The selected thread may have been hidden, so select its process.
-                self.list.go_to(ui, |picked| *picked == Picked { process, tid: None });
+                self.list.select_now(ui, |picked| *picked == Picked { process, tid: None });
             }
             _ => return self.list.act(action, ui),
         }

@@ -118,7 +118,7 @@ impl Table for RedundancyTable {
         self.few = view.lines.values().filter(|sum| sum.known() > 0 && !sum.is_enough()).count();
         let rows = view.lines.iter().map(entry).collect();
         if let Some(detail) = detail {
-            let source = ui.sources.read(model, detail.of.process, detail.of.frame);
+            let source = ui.sources.read(model, detail.key.process, detail.key.frame);
             detail.compute(model, &view, source.as_deref(), &self.findings, ui.size.0.into());
         }
         Some(rows)
@@ -211,7 +211,7 @@ impl Table for RedundancyTable {
         );
         row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
         row.left_path(widths.place, &place_of(model, *line), theme.text());
-        row.rest(&ui.sources.known(line.process, line.frame).unwrap_or_default(), theme.dim());
+        row.rest(&ui.sources.cached(line.process, line.frame).unwrap_or_default(), theme.dim());
     }
 
     fn draw_around(&self, area: Rect, _last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {

@@ -78,19 +78,19 @@ impl TimelineScreen {
     }
 
     /// The findings with evidence at the cursor.
-    fn found<'board>(&self, board: &'board Board) -> Vec<&'board Finding> {
+    fn findings_at_cursor<'board>(&self, board: &'board Board) -> Vec<&'board Finding> {
         let column = self.column();
         let here = self.marks.iter().filter(|(_, marks)| marks.get(column) == Some(&true));
         here.filter_map(|(index, _)| board.get(*index)).map(|entry| &entry.finding).collect()
     }
 
     /// Updates the facts about the cursor.
-    fn look(&mut self, model: &Model, board: &Board) {
+    fn update_facts(&mut self, model: &Model, board: &Board) {
         let selected = self.listing.selected().copied();
         let lane = selected.and_then(|id| self.timeline.lanes.iter().find(|lane| lane.id == id));
         self.facts = match lane {
             None => Facts::default(),
-            Some(Lane { id: LaneId::Findings, .. }) => Facts::of_findings(self.at(), &self.found(board)),
+            Some(Lane { id: LaneId::Findings, .. }) => Facts::of_findings(self.at(), &self.findings_at_cursor(board)),
             Some(lane) => Facts::of(model, board, lane, self.slots(), self.column()),
         };
     }
@@ -129,7 +129,9 @@ impl TimelineScreen {
             LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
             LaneId::Segment(id) => jump(None, Target::Segment(id)),
             LaneId::Shed => Effect::Nothing,
-            LaneId::Findings => self.found(board).first().map_or(Effect::Nothing, |finding| evidence(finding)),
+            LaneId::Findings => {
+                self.findings_at_cursor(board).first().map_or(Effect::Nothing, |finding| evidence(finding))
+            }
         }
     }
 
@@ -160,7 +162,7 @@ impl TimelineScreen {
             _ => {
                 let column = if is_right { (column + 1).min(slots.count - 1) } else { column.saturating_sub(1) };
                 self.cursor = Some(self.middle(column));
-                self.look(model, board);
+                self.update_facts(model, board);
                 Effect::Nothing
             }
         }
@@ -196,22 +198,22 @@ impl Screen for TimelineScreen {
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
         let scope = ui.window_scope(model);
         let all = Slots::new(model, &scope.selection, chart::columns(ui.size.0));
-        let begin = scope.selection.from.unwrap_or_else(|| first(model)).min(all.to);
+        let begin = scope.selection.from.unwrap_or_else(|| oldest(model)).min(all.to);
         let (from, to) = self.view.unwrap_or((begin, all.to));
         self.timeline = views::timeline(model, &scope.selection, Slots { from, to, ..all });
-        ui.find(model);
+        ui.update_findings(model);
         self.mark_findings(model, &scope, &ui.board);
     }
 
     fn arrange(&mut self, model: &Model, ui: &Ui) {
         let lanes = &self.timeline.lanes;
         self.listing.show((0..lanes.len()).collect(), |row| lanes[row].id, lane_rows(ui.body()));
-        self.look(model, &ui.board);
+        self.update_facts(model, &ui.board);
     }
 
     fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         if self.listing.step(action, lane_rows(ui.body())) {
-            self.look(model, &ui.board);
+            self.update_facts(model, &ui.board);
             return Effect::Nothing;
         }
         match action {
@@ -235,7 +237,7 @@ impl Screen for TimelineScreen {
         let was_selected = self.listing.selected().copied() == lane && self.column() == usize::from(column);
         self.listing.seek(lane_rows(ui.body()), |id| Some(*id) == lane);
         self.cursor = Some(self.middle(column.into()));
-        self.look(model, &ui.board);
+        self.update_facts(model, &ui.board);
         was_selected
     }
 
@@ -299,7 +301,7 @@ fn lane_rows(body: Rect) -> usize {
 }
 
 /// The earliest time that the model has kept anything about.
-fn first(model: &Model) -> Nanos {
+fn oldest(model: &Model) -> Nanos {
     let sample = model.cpu().samples().next().map(|sample| sample.at);
     sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(model.offcpu().since().max(model.gil().since()))
 }

@@ -149,8 +149,8 @@ impl Table for WaitTable {
 
     fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>, _ui: &Ui) {
         match self.shown {
-            WaitKind::Sleeps => tables::head_sleeps(head, width, sorted),
-            WaitKind::Gil => tables::head_gil(head, width, sorted),
+            WaitKind::Sleeps => tables::sleep_heading(head, width, sorted),
+            WaitKind::Gil => tables::gil_heading(head, width, sorted),
         }
     }
 
@@ -195,7 +195,7 @@ impl Screen for WaitsScreen {
         match action {
             Action::Measure => {
                 self.list.table.shown = self.list.table.shown.other();
-                self.list.start_over();
+                self.list.reset_selection();
                 Effect::View
             }
             Action::By => stacks::look_after(action, model, ui.look).map_or(Effect::Nothing, Effect::Look),

@@ -76,13 +76,13 @@ fn a_segment_finding_leads_to_the_segment() {
 #[test]
 fn an_arena_finding_leads_to_the_arenas_of_its_line() {
     let mut events = synthetic::sharing();
-    let mut tell = |id, change| events.push(Event::Arena { at: Nanos(9 * SECOND), id: ArenaId(id), change });
+    let mut emit = |id, change| events.push(Event::Arena { at: Nanos(9 * SECOND), id: ArenaId(id), change });
     for id in 30..40 {
-        tell(id, ArenaChange::Filled(Filled { slabs: 64, used: 1, bytes: 9_000 }));
+        emit(id, ArenaChange::Filled(Filled { slabs: 64, used: 1, bytes: 9_000 }));
     }
     let (process, kind, bytes) = (ProcessRef(0), "lib".into(), 1 << 30);
-    tell(41, ArenaChange::Begun(Arena { process, kind, address: 0xa0, bytes, born: true, parent: None }));
-    tell(41, ArenaChange::Born(COMPUTES));
+    emit(41, ArenaChange::Begun(Arena { process, kind, address: 0xa0, bytes, born: true, parent: None }));
+    emit(41, ArenaChange::Born(COMPUTES));
     leads(events, "arena/sparse", "Memory", &["pymalloc", "threading.py:355"]);
 }
 

@@ -196,7 +196,7 @@ impl FrameDetail {
         let x = put(buf, area, 1, 0, &name(frame), theme.strong());
         put(buf, area, x + 2, 0, kind, theme.dim());
         let source =
-            |frame| self.runner.and_then(|runner| ui.sources.known(runner, frame)).map(|line| line.trim().to_owned());
+            |frame| self.runner.and_then(|runner| ui.sources.cached(runner, frame)).map(|line| line.trim().to_owned());
         let half = Rect { width: area.width / 2, ..area };
         match source(self.frame) {
             Some(source) => {

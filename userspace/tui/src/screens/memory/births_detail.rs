@@ -32,7 +32,7 @@ pub(super) type BirthDetail = page::PageDetail<BirthSite, ArenaLine>;
 impl BirthDetail {
     pub(super) fn compute(&mut self, model: &Model, rows: &[BirthRow], now: Nanos) {
         self.page.clear();
-        match rows.iter().find(|row| BirthSite::of(row) == self.of) {
+        match rows.iter().find(|row| BirthSite::of(row) == self.key) {
             Some(row) => self.fill(model, row, now),
             None => self.page.words("None of these is left.".to_owned(), None),
         }

@@ -29,7 +29,7 @@ pub(super) type SegmentDetail = page::PageDetail<SegmentId, HolderLine>;
 impl SegmentDetail {
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
-        match model.shm().get(self.of) {
+        match model.shm().get(self.key) {
             Some(state) => self.fill(model, state),
             None => self.page.words("This segment ended too long ago.".to_owned(), None),
         }
@@ -98,8 +98,8 @@ impl SegmentDetail {
             (PageLine::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to))), to(pass.to))
         });
         self.page.list("PASSED ON", passed, PARTS_MAX);
-        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.of));
-        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.of));
+        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.key));
+        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.key));
         if let Some(stack) = state.stack {
             let process = segment.creator.and_then(|pid| process_of(model, pid));
             self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);

@@ -45,7 +45,7 @@ impl RedundancyDetail {
         known: &[Finding],
         width: usize,
     ) {
-        let line = self.of;
+        let line = self.key;
         let detail = self;
         detail.page.clear();
         let process = Some(line.process);

@@ -24,7 +24,7 @@ pub(super) type TransferDetail = page::PageDetail<TransferId, StageLine>;
 impl TransferDetail {
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
-        match model.ucx().get(self.of) {
+        match model.ucx().get(self.key) {
             Some(state) => self.fill(model, state),
             None => self.page.pair("transfer", "it ended too long ago".to_owned()),
         }
@@ -33,7 +33,7 @@ impl TransferDetail {
     fn fill(&mut self, model: &Model, state: &State) {
         let transfer = &state.transfer;
         let mut pair = |name, words: String| self.page.pair(name, words);
-        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.of.0));
+        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.key.0));
         let process = Some(transfer.process);
         self.page.link("process", process_label(model, process), Some(Jump::process(transfer.process)));
         if let Some(parent) = transfer.parent {
@@ -102,7 +102,7 @@ impl TransferDetail {
     }
 
     fn parts(&mut self, model: &Model) {
-        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.of));
+        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.key));
         let parts: Vec<(PageLine<StageLine>, Option<Jump>)> = parts
             .map(|(id, state)| {
                 let transfer = &state.transfer;

@@ -62,7 +62,7 @@ impl StageSummary {
                 let words = if spread.count == 0 { "–".to_owned() } else { number::time(time) };
                 row.right(10, &words, theme.text());
             }
-            row.blocks(&joined(&spread.histogram, together, |one, other| one + other), theme.total());
+            row.blocks(&merged(&spread.histogram, together, |one, other| one + other), theme.total());
         }
         let y = area.y + 1 + self.stages.len() as u16;
         let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
@@ -70,12 +70,12 @@ impl StageSummary {
         row.right(9, &number::grouped(self.now_queued), theme.dim());
         let most = self.queue.iter().max().copied().unwrap_or(0);
         row.left(43, &format!(" now, {} at the most; over time:", number::grouped(most)), theme.dim());
-        row.blocks(&joined(&self.queue, together, u64::max), theme.total());
+        row.blocks(&merged(&self.queue, together, u64::max), theme.total());
     }
 }
 
 /// Merges each `together` numbers into one. Returns none if `together` is 0.
-fn joined(numbers: &[u64], together: usize, join: fn(u64, u64) -> u64) -> Vec<u64> {
+fn merged(numbers: &[u64], together: usize, join: fn(u64, u64) -> u64) -> Vec<u64> {
     if together == 0 {
         return Vec::new();
     }

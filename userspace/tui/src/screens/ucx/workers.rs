@@ -38,7 +38,7 @@ impl Table for WorkerTable {
     fn sort(&self, _: &mut [usize], _: &[WorkerRow], (): (), _: &Model) {}
 
     fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, _: Sorted<()>, _ui: &Ui) {
-        let (wide, widest) = rooms(width);
+        let (wide, widest) = widths_from(width);
         head.right(9, "THREAD", None);
         head.left(11, "ROLE", None);
         head.left(15, "MODE", None);
@@ -54,7 +54,7 @@ impl Table for WorkerTable {
 
     fn draw_row(&self, row: &mut RowPainter<'_>, worker: &WorkerRow, width: u16, (): (), model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        let (wide, widest) = rooms(width);
+        let (wide, widest) = widths_from(width);
         row.right(9, &worker.tid.to_string(), theme.strong());
         row.left(11, worker.role.name(), theme.text());
         row.left(15, worker.mode, theme.text());
@@ -73,7 +73,7 @@ impl Table for WorkerTable {
 }
 
 /// Two functions that give a column its width, or 0 if the terminal is not wide (76 cells) or not very wide (120 cells).
-fn rooms(width: u16) -> (impl Fn(usize) -> usize, impl Fn(usize) -> usize) {
+fn widths_from(width: u16) -> (impl Fn(usize) -> usize, impl Fn(usize) -> usize) {
     let room = move |needed: u16| move |columns: usize| if width >= needed { columns } else { 0 };
     (room(76), room(120))
 }

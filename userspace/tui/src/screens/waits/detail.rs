@@ -32,7 +32,7 @@ const PARTS_MAX: usize = 20;
 impl WaitDetail {
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         self.page.clear();
-        match self.of.cause {
+        match self.key.cause {
             WaitCause::Sleep { .. } => self.compute_sleep(model, scope),
             WaitCause::Gil { .. } => self.compute_gil(model, scope),
         }
@@ -75,13 +75,13 @@ impl WaitDetail {
     }
 
     fn is_sleep(&self, model: &Model, key: &offcpu::Key, by: By) -> bool {
-        let WaitKey { process, tid, frame, cause: WaitCause::Sleep { reason, inner } } = self.of else { return false };
+        let WaitKey { process, tid, frame, cause: WaitCause::Sleep { reason, inner } } = self.key else { return false };
         let is_thread = (key.place.process, key.place.tid, key.reason) == (process, tid, reason);
         is_thread && is_at(model, key.place.stack, by, frame) && is_in(model, key.place.stack, inner)
     }
 
     fn is_gil(&self, model: &Model, key: &gil::Key, by: By) -> bool {
-        let WaitKey { process, tid, frame, cause: WaitCause::Gil { holder, frame: held_at } } = self.of else {
+        let WaitKey { process, tid, frame, cause: WaitCause::Gil { holder, frame: held_at } } = self.key else {
             return false;
         };
         let is_thread = (key.waiter.process, key.waiter.tid, key.holder.map(|it| it.tid)) == (process, tid, holder);
@@ -90,7 +90,7 @@ impl WaitDetail {
     }
 
     fn introduce(&mut self, model: &Model, scope: &Scope, times: Times, sampled: Sampled) {
-        let WaitKey { process, tid, frame, cause } = self.of;
+        let WaitKey { process, tid, frame, cause } = self.key;
         let called = |frame: Option<FrameId>| match frame.and_then(|id| model.frame(id)) {
             Some(frame) => format!("{}  {}", name(frame), place(frame, scope.look.by)),
             None => "no Python frame".to_owned(),
@@ -152,7 +152,7 @@ impl WaitDetail {
             if count > 1 {
                 self.page.custom(WaitShareLine { times, whole, words: String::new() }, None);
             }
-            self.page.frames(model, Some(self.of.process), stack);
+            self.page.frames(model, Some(self.key.process), stack);
         }
         self.page.more(count.saturating_sub(PARTS_MAX));
     }

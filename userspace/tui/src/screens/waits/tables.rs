@@ -12,9 +12,9 @@ use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
 
-pub(super) fn head_sleeps(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
+pub(super) fn sleep_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
     let widths = SleepWidths::of(width);
-    head_times(head, widths.times, sorted);
+    times_heading(head, widths.times, sorted);
     head.left(7, "REASON", sorted.ascending(WaitSort::Cause));
     head.left(widths.thread, "THREAD", sorted.ascending(WaitSort::Thread));
     head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
@@ -27,7 +27,7 @@ pub(super) fn draw_sleep(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, m
     let WaitCause::Sleep { reason, inner } = line.wait.cause else { return };
     let widths = SleepWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
-    row_times(row, line, widths.times, theme);
+    draw_times(row, line, widths.times, theme);
     row.left(7, reason.name(), theme.text());
     row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
     let inner = inner.and_then(|id| model.frame(id));
@@ -40,9 +40,9 @@ pub(super) fn draw_sleep(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, m
     row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
 }
 
-pub(super) fn head_gil(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
+pub(super) fn gil_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
     let widths = GilWidths::of(width);
-    head_times(head, widths.times, sorted);
+    times_heading(head, widths.times, sorted);
     head.left(widths.thread, "WAITER", sorted.ascending(WaitSort::Thread));
     head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
     head.skip(widths.place.path);
@@ -55,7 +55,7 @@ pub(super) fn draw_gil(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, mod
     let WaitCause::Gil { holder, frame } = line.wait.cause else { return };
     let widths = GilWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
-    row_times(row, line, widths.times, theme);
+    draw_times(row, line, widths.times, theme);
     row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
     widths.place.draw(row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
     row.left(1, "←", theme.dim());
@@ -64,7 +64,7 @@ pub(super) fn draw_gil(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, mod
     widths.place.draw(row, frame.and_then(|id| model.frame(id)), by, theme);
 }
 
-fn head_times(head: &mut HeadingPainter<'_>, widths: TimeWidths, sorted: Sorted<WaitSort>) {
+fn times_heading(head: &mut HeadingPainter<'_>, widths: TimeWidths, sorted: Sorted<WaitSort>) {
     head.right(6, "TIME %", None);
     head.skip(widths.bar);
     head.right(8, "TOTAL", sorted.descending(WaitSort::Total));
@@ -73,7 +73,7 @@ fn head_times(head: &mut HeadingPainter<'_>, widths: TimeWidths, sorted: Sorted<
     head.right(widths.stacks, "STACKS", None);
 }
 
-fn row_times(row: &mut RowPainter<'_>, line: &WaitRow, widths: TimeWidths, theme: Theme) {
+fn draw_times(row: &mut RowPainter<'_>, line: &WaitRow, widths: TimeWidths, theme: Theme) {
     if !line.sampled.is_enough() {
         // Not enough data: the detail says so in words.
         row.right(6, "–", theme.dim());
