@@ -50,14 +50,14 @@ impl Column {
 }
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let bytes = Builder::new(model).build(options).encode_to_vec();
+    let bytes = PprofBuilder::new(model).build(options).encode_to_vec();
     let mut packed = GzEncoder::new(out, Compression::default());
     packed.write_all(&bytes)?;
     packed.finish()?;
     Ok(())
 }
 
-struct Builder<'a> {
+struct PprofBuilder<'a> {
     model: &'a Model,
     profile: Profile,
     strings: HashMap<String, i64>,
@@ -67,7 +67,7 @@ struct Builder<'a> {
     labels: HashMap<(ProcessRef, Tid), Vec<Label>>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> PprofBuilder<'a> {
     fn new(model: &'a Model) -> Self {
         Self {
             model,

@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{Builder, fills, frame, is_kept, meta, parsed_svg};
+use common::{ModelBuilder, fills, frame, is_kept, meta, parsed_svg};
 use pyobs_export::{Error, Options, Weight, diff, escape};
 use pyobs_model::*;
 use serde_json::Value;
 
 fn model(pid: u32, hot: u64, cold: u64, name: &str) -> Model {
     let function = |function: &str| frame(FrameKind::Python, function, "/srv/app/main.py", 3, 1);
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     it.process(0, pid, "/usr/bin/python3.12 main.py", &[(pid, "MainThread")]);
     it.samples(0, pid, hot, Outcome::Complete, &[function("<module>"), function(name)]);
     it.samples(0, pid, cold, Outcome::Complete, &[function("<module>"), function("cold")]);
@@ -101,7 +101,7 @@ fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
 
 /// `asks` waits for the GIL behind `holds`, and leaves segments behind.
 fn waiting(waits: u64, left: u32) -> Model {
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread"), (8, "other")]);

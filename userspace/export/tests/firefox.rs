@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Builder, exported, frame, meta};
+use common::{ModelBuilder, exported, frame, meta};
 use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn sleep(stack: StackId, at: u64, total: u64) -> Event {
 
 fn example() -> Model {
     use FrameKind::{Kernel, Python};
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     let probes = ["cpu", "offcpu", "gil", "arena", "shm"].map(str::to_owned).into();
     it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread"), (4250, "worker")]);
@@ -143,7 +143,7 @@ fn times_are_whole_milliseconds_together() {
 /// Two processes had the creator's pid. The marker belongs to the one that was alive at the time.
 #[test]
 fn a_segment_is_a_marker_of_its_maker() {
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     it.process(0, 4242, "parent", &[]);
     it.model.apply(&Event::ProcessEnd { id: ProcessRef(0), at: Nanos(1) });
     it.process(1, 4242, "loader", &[]);
@@ -159,7 +159,7 @@ fn a_segment_is_a_marker_of_its_maker() {
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
     let name = "\u{1b}[31m;\n\"<script>]]>&\u{202e}\0".repeat(4000);
-    let mut it = Builder::new(&name);
+    let mut it = ModelBuilder::new(&name);
     let probes = vec!["cpu".into(), "offcpu".into()];
     it.model = Model::new(Meta { rate_hz: 0, started: name.clone(), probes, ..meta(&name) }, History::All);
     // Both processes have the same pid.

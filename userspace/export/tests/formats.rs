@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Builder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, is_kept, meta, parsed_svg};
+use common::{
+    ModelBuilder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, is_kept, meta, parsed_svg,
+};
 use pyobs_export::{Error, Format, Options, Weight, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
@@ -11,7 +13,7 @@ fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
     let main = |line| frame(Python, "<module>", "/srv/app/main.py", line, 1);
     let insert = |line| frame(Python, "Node.insert", "/srv/app/tree.py", line, 40);
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.process(0, 4242, "/usr/bin/python3.12 /srv/app/main.py --fast", &[(4242, "MainThread"), (4250, "worker")]);
     it.process(1, 99, "nginx: worker process", &[(99, "nginx")]);
     it.samples(0, 4242, 60, Outcome::Complete, &[main(31), insert(42)]);
@@ -47,7 +49,7 @@ fn nasty() -> Model {
         "foo_[k]".to_owned(),
         "变量名".repeat(100),
     ];
-    let mut it = Builder::new("</text><script>\u{1b}]0;x\u{7}");
+    let mut it = ModelBuilder::new("</text><script>\u{1b}]0;x\u{7}");
     for (name, id) in names.iter().zip(0..) {
         it.process(id, id, name, &[(id, name)]);
         let mut stack: Vec<Frame> = Vec::new();
@@ -133,7 +135,7 @@ fn hue([r, g, b]: [u8; 3]) -> f64 {
 
 #[test]
 fn frames_are_orange_blue_or_green_in_the_svg_as_it_says_of_itself() {
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.process(0, 4242, "python3", &[(4242, "MainThread")]);
     let kinds = [
         (FrameKind::Python, "python_", 25.0..50.0),

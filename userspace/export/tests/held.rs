@@ -3,7 +3,7 @@
 mod common;
 
 use common::perfetto::timeline;
-use common::{Builder, checked_speedscope, exported, frame, meta, parsed_svg};
+use common::{ModelBuilder, checked_speedscope, exported, frame, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, export};
 use pyobs_model::FrameKind::Python;
 use pyobs_model::*;
@@ -22,7 +22,7 @@ fn at(second: u64) -> Nanos {
 /// One arena from before the recording; two by `load` at 1 s, one of which dies at 3 s; a segment and a MemInfo by `share` at
 /// 2 s.
 fn example() -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.model = Model::new(families_on(), History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread")]);
     let load = it.stack(&[frame(Python, "load", "/srv/app/load.py", 7, 5)]);

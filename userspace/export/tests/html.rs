@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::page::{Element, page};
-use common::{Builder, exported, found, frame, meta, parsed_svg};
+use common::{ModelBuilder, exported, found, frame, meta, parsed_svg};
 use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
 
 fn example(name: &str) -> Model {
     use FrameKind::{Kernel, Native, Python};
-    let mut it = Builder::new(name);
+    let mut it = ModelBuilder::new(name);
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta(name) }, History::All);
     it.process(0, 4242, &format!("/usr/bin/{name} main.py"), &[(4242, "MainThread"), (4250, name)]);
@@ -126,7 +126,7 @@ fn each_finding_has_what_was_seen_and_what_to_try() {
 
 #[test]
 fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for_a_moment() {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("h") }, History::All);
     let process = |id, at, command: &str| {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use common::{Builder, frame, meta};
+use common::{ModelBuilder, frame, meta};
 use flate2::read::GzDecoder;
 use prost::Message;
 use pyobs_export::pprof::proto::{Profile, Sample, ValueType};
@@ -65,7 +65,7 @@ fn of(weight: Weight) -> Options {
 fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
     let main = |line| frame(Python, "<module>", "/srv/app/main.py", line, 1);
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     it.model = Model::new(Meta { probes: vec!["cpu".into(), "offcpu".into()], ..meta("host") }, History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread"), (4250, "worker")]);
     let insert = frame(Python, "Node.insert", "/srv/app/tree.py", 42, 40);
@@ -113,7 +113,7 @@ fn every_weight_that_was_recorded_is_a_sample_type() {
 #[test]
 fn several_programs_are_named_or_counted() {
     for (programs, file) in [(&["a", "b", "a"][..], "a, b"), (&["a", "b", "c", "d"], "4 programs")] {
-        let mut it = Builder::new("host");
+        let mut it = ModelBuilder::new("host");
         for (program, id) in programs.iter().zip(0..) {
             it.process(id, 10 + id, program, &[]);
             it.samples(id, 10 + id, 1, Outcome::Complete, &[frame(FrameKind::Native, "main", "libc.so.6", 0, 0)]);
@@ -152,7 +152,7 @@ fn what_was_off_is_refused_and_nothing_is_a_profile() {
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
     let name = "\u{1b}[31m;\n\"<script>]]>&\u{202e}\0".repeat(4000);
-    let mut it = Builder::new(&name);
+    let mut it = ModelBuilder::new(&name);
     it.model = Model::new(
         Meta { rate_hz: 0, started: name.clone(), probes: vec!["offcpu".into(), "cpu".into()], ..meta(&name) },
         History::All,

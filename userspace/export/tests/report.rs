@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{Builder, found, in_words, meta};
+use common::{ModelBuilder, found, in_words, meta};
 use pyobs_model::*;
 
 /// Labels and texts of the paragraph whose headline contains `words`. The headline comes first and has no label.
@@ -81,7 +81,7 @@ fn no_finding_is_without_a_case_here() {
 
 /// A process that left segments behind, made by as many `lines`.
 fn many(lines: u32) -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
@@ -147,7 +147,7 @@ fn binomial(share: f64, samples: f64) -> f64 {
 
 #[test]
 fn shares_of_lines_and_functions_have_their_error() {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
     let line = |line| common::frame(FrameKind::Python, "work", "/srv/main.py", line, 1);
     it.samples(0, 7, 240, Outcome::Complete, &[line(2), line(10)]);

@@ -5,7 +5,7 @@ mod common;
 use std::io::Read;
 
 use common::perfetto::timeline;
-use common::{Builder, checked_speedscope, exported, frame, meta};
+use common::{ModelBuilder, checked_speedscope, exported, frame, meta};
 use flate2::read::GzDecoder;
 use prost::Message;
 use pyobs_export::pprof::proto::Profile;
@@ -39,7 +39,7 @@ fn word(tid: Tid, completed: u64, woken: u64) -> Event {
 
 /// An event loop in a thread called `name`, a progress thread that wakes it and then holds the GIL, and an unrelated thread.
 fn example(name: &str) -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     let threads = [(MAIN.0, name), (PROGRESS.0, "python"), (OTHER.0, "worker")];

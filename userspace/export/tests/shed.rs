@@ -6,7 +6,7 @@ mod common;
 
 use common::page::{Element, page};
 use common::perfetto::timeline;
-use common::{Builder, frame, in_words, meta};
+use common::{ModelBuilder, frame, in_words, meta};
 use pyobs_export::{Format, Options};
 use pyobs_model::*;
 
@@ -21,7 +21,7 @@ const SHEDS: [(&str, &str, f64, f64); 4] = [
 ];
 
 fn example() -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.model = Model::new(Meta { probes: vec!["cpu".into(), "offcpu".into()], ..meta("h") }, History::All);
     it.process(0, 7, "main.py", &[(7, "MainThread")]);
     it.samples(0, 7, 10, Outcome::Complete, &[frame(FrameKind::Python, "work", "/srv/main.py", 2, 1)]);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::perfetto::timeline;
-use common::{Builder, frame, meta};
+use common::{ModelBuilder, frame, meta};
 use pyobs_export::{Error, Format, Options, export};
 use pyobs_model::*;
 
@@ -11,8 +11,8 @@ const MICRO: u64 = 1_000;
 const MAIN: Tid = Tid(4242);
 const PROGRESS: Tid = Tid(4243);
 
-fn builder() -> Builder {
-    let mut it = Builder::new("h");
+fn builder() -> ModelBuilder {
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it

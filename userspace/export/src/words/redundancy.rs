@@ -5,10 +5,10 @@ use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
 use pyobs_model::number::grouped;
 use pyobs_model::views::{self, RedundancyView};
 
-use super::Summary;
+use super::ReportText;
 use crate::escape;
 
-impl Summary<'_> {
+impl ReportText<'_> {
     pub(super) fn redundancy(&mut self) {
         self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
         let (view, counts) = (views::redundancy(self.model, &Selection::default()), self.model.redundancy().counts());

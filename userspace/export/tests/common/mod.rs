@@ -43,14 +43,14 @@ pub fn frame(kind: FrameKind, function: &str, place: &str, line: u32, first_line
     }
 }
 
-pub struct Builder {
+pub struct ModelBuilder {
     pub model: Model,
     frames: Vec<Frame>,
     stacks: u32,
     at: u64,
 }
 
-impl Builder {
+impl ModelBuilder {
     pub fn new(host: &str) -> Self {
         Self { model: Model::new(meta(host), History::All), frames: Vec::new(), stacks: 0, at: 0 }
     }
