@@ -84,7 +84,7 @@ impl<'a> FirefoxBuilder<'a> {
         for (process, tid) in seen {
             self.thread(process, tid);
         }
-        // Per thread, nanoseconds that carry over to its next sample.
+        // Nanoseconds that carry over to the thread's next sample.
         let mut rest: HashMap<ThreadHandle, u64> = HashMap::new();
         for (at, place, amount) in pieces {
             let Some(thread) = self.thread(place.process, place.tid) else { continue };

@@ -103,7 +103,7 @@ impl FoldedStacks {
         Self { unit, nodes, names: names.names }
     }
 
-    /// In nanoseconds, samples or bytes.
+    /// The total weight, in nanoseconds, samples or bytes.
     pub(crate) fn total(&self) -> u64 {
         self.nodes[0].total
     }

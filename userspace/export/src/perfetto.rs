@@ -20,8 +20,8 @@ use self::proto::Unit;
 use self::trace::{Slice, TraceWriter, Track};
 use crate::{Error, Options, names};
 
-/// The length of a step's slice, unless the thread's next step begins earlier. A step takes no time, but arrows need slices to
-/// connect.
+/// The length of a step's slice, unless the thread's next step begins earlier. A step takes no time, but arrows connect
+/// slices.
 const STEP_LENGTH: Nanos = Nanos(1000);
 // Categories of slices.
 const TRANSFER: &str = "transfer";
@@ -108,7 +108,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     memory::write(model, &options.selection, &mut trace)
 }
 
-/// The measures that kept pyobs inside its budget, with one track per family.
+/// Writes the measures that kept pyobs inside its budget, with one track per family.
 fn write_sheds(model: &Model, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     Family::ALL.into_iter().try_for_each(|family| {
         let of_family = model.sheds().filter(|shed| *shed.family == *family.name());
@@ -125,7 +125,7 @@ fn write_sheds(model: &Model, trace: &mut TraceWriter<'_>) -> Result<(), Error> 
     })
 }
 
-/// A thread's steps, with the arrows that begin, continue or end there.
+/// Writes a thread's steps, with the arrows that begin, continue or end there.
 fn write_thread(
     model: &Model,
     (process, tid): (ProcessRef, Tid),
@@ -150,7 +150,7 @@ fn write_thread(
     trace.slices(Track::Steps(process, tid), own_steps.iter().zip(next).filter_map(slice).collect())
 }
 
-/// A transfer, and its stages inside it. One without an end stays open.
+/// Writes a transfer with its stages inside. A transfer without an end stays open.
 fn write_transfer(
     model: &Model,
     id: TransferId,
@@ -189,7 +189,7 @@ fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, Stri
     args
 }
 
-/// Per process, the number of transfers that wait to be submitted to UCX.
+/// Writes the number of transfers per process that wait to be submitted to UCX.
 fn write_queues(model: &Model, selection: &Selection, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     for (process, depths) in views::queues(model, selection) {
         for (at, depth) in depths {

@@ -15,7 +15,7 @@ use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, Val
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Options, Weight, names};
 
-/// Up to this many programs are listed by name. More are only counted.
+/// The most programs that are listed by name. More are only counted.
 const PROGRAMS: usize = 3;
 
 /// A sample type: one column of values.
@@ -202,7 +202,7 @@ impl<'a> PprofBuilder<'a> {
     }
 }
 
-/// Saturates: a recording may hold numbers that do not fit.
+/// Saturates, because a recording may hold numbers that do not fit.
 fn signed(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

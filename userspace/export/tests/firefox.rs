@@ -32,7 +32,7 @@ fn stacks(thread: &Value) -> BTreeMap<String, u64> {
             let stack = stack as usize;
             path.push(text(names[functions[frames[stack] as usize] as usize]));
             at = prefixes[stack].as_u64();
-            assert!(at.is_none_or(|next| (next as usize) < stack), "a prefix comes before what it leads to");
+            assert!(at.is_none_or(|next| (next as usize) < stack), "a prefix comes before its stacks");
         }
         path.reverse();
         *sums.entry(path.join(";")).or_default() += weight.as_u64().unwrap();
@@ -100,13 +100,13 @@ fn example() -> Model {
 }
 
 #[test]
-fn a_track_for_each_thread_with_its_samples() {
+fn each_thread_has_a_track_with_its_samples() {
     let profile = profile(&example(), Weight::Cpu);
     assert_eq!((&profile["meta"]["interval"], &profile["meta"]["product"]), (&10.0.into(), &"pyobs".into()));
     assert_eq!(profile["meta"]["startTime"], 1_767_323_045_000.0);
     let threads = profile["threads"].as_array().unwrap();
     let names: Vec<_> = threads.iter().map(|it| (&it["processName"], &it["pid"], &it["tid"])).collect();
-    assert_eq!(names.len(), 2, "one has waits only");
+    assert_eq!(names.len(), 2, "one thread has only waits");
     let main = threads.iter().find(|it| it["isMainThread"] == true).unwrap();
     assert_eq!((&main["processName"], &main["pid"]), (&"python3.12 main.py".into(), &"4242".into()));
     let insert = "<module> (main.py);insert (tree.py)".to_owned();
@@ -133,7 +133,7 @@ fn waits_are_markers_with_their_stack() {
 }
 
 #[test]
-fn times_are_whole_milliseconds_together() {
+fn weights_of_times_are_whole_milliseconds() {
     let profile = profile(&example(), Weight::OffCpu);
     let worker = &profile["threads"][0];
     assert_eq!(worker["samples"]["weightType"], "tracing-ms");
@@ -142,7 +142,7 @@ fn times_are_whole_milliseconds_together() {
 
 /// Two processes had the creator's pid. The marker belongs to the one that was alive at the time.
 #[test]
-fn a_segment_is_a_marker_of_its_maker() {
+fn a_segment_is_a_marker_of_its_creator() {
     let mut it = ModelBuilder::new("host");
     it.process(0, 4242, "parent", &[]);
     it.model.apply(&Event::ProcessEnd { id: ProcessRef(0), at: Nanos(1) });

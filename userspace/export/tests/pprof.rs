@@ -89,7 +89,7 @@ fn example() -> Model {
 }
 
 #[test]
-fn every_weight_that_was_recorded_is_a_sample_type() {
+fn every_recorded_weight_is_a_sample_type() {
     let profile = profile(&example(), &Options::default());
     assert_eq!(types(&profile), [("samples", "count"), ("cpu", "nanoseconds"), ("offcpu", "nanoseconds")]);
     let rows: Vec<_> = profile.sample.iter().map(|it| (stack(&profile, it), it.value.clone())).collect();
@@ -103,11 +103,11 @@ fn every_weight_that_was_recorded_is_a_sample_type() {
     assert_eq!(text(&profile, profile.default_sample_type), "cpu");
     assert_eq!((profile.period, profile.time_nanos), (10_000_000, 1_767_323_045_000_000_000));
     assert_eq!(profile.duration_nanos, 900_000_000);
-    assert_eq!(profile.function.len(), 4, "lines of a function are places in one function");
+    assert_eq!(profile.function.len(), 4, "the lines of a function share one function");
     let main = profile.function.iter().find(|it| text(&profile, it.name) == "<module>").unwrap();
     assert_eq!((text(&profile, main.filename), main.start_line), ("/srv/app/main.py", 1));
     let mappings: Vec<&str> = profile.mapping.iter().map(|it| text(&profile, it.filename)).collect();
-    assert_eq!(mappings, ["python3.12", "libc.so.6", "[kernel]"], "the first is what it is a profile of");
+    assert_eq!(mappings, ["python3.12", "libc.so.6", "[kernel]"], "the first mapping is the profiled program");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn several_programs_are_named_or_counted() {
 }
 
 #[test]
-fn samples_say_their_process_and_thread() {
+fn samples_are_labelled_with_process_and_thread() {
     let profile = profile(&example(), &of(Weight::OffCpu));
     let labels = labels(&profile, &profile.sample[2]);
     let expected = [("pid", ("", 4242)), ("process", ("python3.12 (4242)", 0))];
@@ -142,7 +142,7 @@ fn a_selection_leaves_the_rest_out() {
 }
 
 #[test]
-fn what_was_off_is_refused_and_nothing_is_a_profile() {
+fn a_family_that_was_off_is_an_error_and_an_empty_model_is_a_profile() {
     let refused = export(&example(), Format::Pprof, &of(Weight::Gil), &mut Vec::new());
     assert!(matches!(refused, Err(Error::NoData(Weight::Gil))));
     let empty = profile(&Model::new(meta("host"), History::All), &Options::default());

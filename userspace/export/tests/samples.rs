@@ -17,7 +17,7 @@ fn sample(at: u64, tid: u32, stack: StackId, weight: u64) -> Event {
 }
 
 #[test]
-fn a_sample_is_as_many_as_it_stands_for() {
+fn a_sample_is_repeated_per_sampling_period() {
     let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread"), (43, "worker")]);
     let main = frame(FrameKind::Python, "main", "/srv/main.py", 3, 1);
@@ -66,7 +66,7 @@ fn shares_are_those_of_the_weights() {
 }
 
 #[test]
-fn any_weight_is_bounded() {
+fn copies_of_a_sample_are_bounded() {
     let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
     let stack = it.stack(&[frame(FrameKind::Python, "main", "/a.py", 2, 1)]);
@@ -77,7 +77,7 @@ fn any_weight_is_bounded() {
 }
 
 #[test]
-fn what_the_interpreter_does_for_a_python_frame_is_that_frames() {
+fn frames_of_the_interpreter_count_for_their_python_frame() {
     use FrameKind::{Kernel, Native as Code, Python};
     let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);

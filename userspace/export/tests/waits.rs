@@ -73,7 +73,7 @@ fn example() -> Model {
 }
 
 /// Hostile names and numbers.
-fn nasty() -> Model {
+fn hostile() -> Model {
     let text = "\u{1b}[31m;\n<script>]]>&\u{202e}".repeat(40);
     let mut it = ModelBuilder::new("h");
     it.model = Model::new(families_on(), History::All);
@@ -253,7 +253,7 @@ fn nothing_seen_is_told_from_a_family_that_was_off() {
 
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
-    let model = nasty();
+    let model = hostile();
     for weight in [Weight::OffCpu, Weight::Gil] {
         for format in OF_SAMPLES {
             let text = exported(&model, format, &of(weight));

@@ -20,7 +20,7 @@ pub(super) struct HtmlTable {
     note: Option<String>,
 }
 
-/// What a table shows, and the number to sort it by.
+/// The text that a cell shows, and the number to sort it by.
 pub(super) struct TableCell {
     shown: String,
     value: Option<f64>,

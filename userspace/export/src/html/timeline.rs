@@ -29,7 +29,7 @@ const TICKS: u32 = 10;
 /// Characters that fit beside a lane.
 const MAX_LABEL: usize = 36;
 
-/// Classes of the style sheet, and what their colours mean.
+/// The legend: classes of the style sheet, and what their colours mean.
 const KEY: [(&str, &str); 7] = [
     ("cpu", "on a CPU"),
     ("gilwait", "waiting for the GIL"),
@@ -57,7 +57,7 @@ impl TimelineSpan {
         self.to.saturating_sub(self.from)
     }
 
-    /// From 0 to 1.
+    /// Where a time is in the span, from 0 to 1.
     fn share(self, at: Nanos) -> f64 {
         let length = self.length().0.max(1) as f64;
         (at.saturating_sub(self.from).0 as f64 / length).min(1.0)
@@ -116,7 +116,7 @@ fn draw(model: &Model, selection: &Selection, span: TimelineSpan) -> Picture {
     picture
 }
 
-/// Whether a process lived for less than a slot.
+/// Whether a process lived for less than one slot.
 fn is_momentary(model: &Model, process: ProcessRef, span: TimelineSpan) -> bool {
     let state = model.process(process);
     let lived = state.and_then(|state| Some(state.ended?.saturating_sub(state.process.started?)));

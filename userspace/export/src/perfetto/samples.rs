@@ -12,7 +12,7 @@ use super::trace::{TraceWriter, Track};
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Native, Options, names};
 
-/// Copies per sample. The rest is dropped, because a recording may hold any weight.
+/// The most copies per sample. The rest is dropped, because a recording may hold any weight.
 const COPIES_MAX: u64 = 1 << 10;
 
 /// Interned frames, files and stacks. Each is sent before it is referred to.

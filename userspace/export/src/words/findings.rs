@@ -7,7 +7,7 @@ use pyobs_model::{Family, Selection};
 use super::{ReportText, share};
 use crate::names;
 
-/// Findings beyond these get one line instead of a paragraph.
+/// The number of findings that get a paragraph. The others get one line.
 const IN_FULL: usize = 3;
 
 impl ReportText<'_> {

@@ -263,7 +263,7 @@ impl ReportText<'_> {
     }
 }
 
-/// When a measure was in force that kept pyobs inside its budget.
+/// A line about a measure that kept pyobs inside its budget, and when it was in force.
 fn shed_line(shed: &Shed) -> String {
     let to = shed.to.map_or("the end".to_owned(), |to| format!("{:.0} s", to.as_secs_f64()));
     format!("  Shed from {:.0} s to {to}: {} {}", shed.from.as_secs_f64(), shed.family, shed.measure)

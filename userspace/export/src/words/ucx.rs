@@ -1,4 +1,4 @@
-//! Transfers of UCX and UCXX: their number by kind, and the duration of their stages.
+//! Transfers of UCX and UCXX: counts by kind, and the durations of their stages.
 
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Selection, views};

@@ -223,5 +223,5 @@ pub fn is_kept(name: &str, drawn: &str) {
         std::fs::write(&path, drawn).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == drawn, "docs/pictures/{name} is not what is drawn; PYOBS_PICTURES=1 makes it anew");
+    assert!(kept == drawn, "docs/pictures/{name} is out of date; PYOBS_PICTURES=1 writes it again");
 }

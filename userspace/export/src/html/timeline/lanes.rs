@@ -10,10 +10,10 @@ use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 use super::{LANE, LEFT, TimelineSpan, WIDTH};
 
 const SLOTS: usize = 400;
-/// Heights are rounded to a lane's height by this, so that neighbouring slots often merge into one rectangle of the path.
+/// Heights are rounded to this fraction of a lane, so that neighbouring slots often merge into one rectangle of the path.
 const STEPS: f64 = 10.0;
 
-/// For each slot, the share of it that the thread spent so.
+/// The shares of each slot that a thread spent on a CPU, waiting for the GIL and asleep.
 #[derive(Clone)]
 pub(super) struct ThreadLane {
     cpu: Vec<f64>,
@@ -58,7 +58,7 @@ pub(super) fn slot(span: TimelineSpan) -> Nanos {
     Nanos((span.length().0 / SLOTS as u64).max(1))
 }
 
-/// Adds the waits that ended at `at`, `total` together.
+/// Adds waits of `total` together to the slots between `from` and `at`.
 fn spread(slots: &mut [f64], span: TimelineSpan, (from, at): (Nanos, Nanos), total: Nanos) {
     // The event may stand for several sleeps, whose places between `from` and `at` are not known.
     let density = (total.0 as f64 / at.saturating_sub(from).0.max(1) as f64).min(1.0);
