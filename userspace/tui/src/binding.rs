@@ -52,7 +52,7 @@ pub(crate) const FOLLOW: Binding =
     bind(&[Enter], Action::Open, "follow", "go on to what the line names: frame, thread, segment...");
 pub(crate) const MEASURE: Binding =
     bind(&[Char('m')], Action::Measure, "measure", "measure CPU samples, time off CPU, or waits for the GIL");
-pub(crate) const BY: Binding = bind(&[Char('l')], Action::By, "lines", "a row a line, or a row a function");
+pub(crate) const BY: Binding = bind(&[Char('l')], Action::By, "lines", "a row per line, or a row per function");
 
 pub(crate) static EVERYWHERE: Keys = Keys {
     title: "Everywhere",
@@ -80,8 +80,8 @@ pub(crate) static REPLAY: Keys = Keys {
     bindings: &[
         bind(&[Char(',')], Action::SeekBack, "", "a second back"),
         bind(&[Char('.')], Action::SeekForward, "", "a second forward"),
-        bind(&[Char('<')], Action::LeapBack, "", "10 s back, or a twentieth of what is longer"),
-        bind(&[Char('>')], Action::LeapForward, "", "10 s forward, or a twentieth of what is longer"),
+        bind(&[Char('<')], Action::LeapBack, "", "10 s back, or 1/20 of a longer recording"),
+        bind(&[Char('>')], Action::LeapForward, "", "10 s forward, or 1/20 of a longer recording"),
         bind(&[Char('{')], Action::SeekStart, "", "to the beginning"),
         bind(&[Char('}')], Action::SeekEnd, "", "to the end"),
         bind(&[Char('[')], Action::Slower, "", "play at half the speed, down to ¼"),

@@ -23,7 +23,7 @@ pub fn words(before: &Model, after: &Model, limit: usize, out: &mut dyn Write) -
     }
     if let Some(delta) = diff.totals.cpu_per_s.filter(|delta| delta.verdict.is_some()) {
         report.line("");
-        report.line("CPU time by the second, all processes together");
+        report.line("CPU time per second, all processes together");
         report.row(&delta, |seconds| format!("{seconds:.3} s"), "");
     }
     report.frames(&diff);
@@ -112,11 +112,11 @@ impl DiffText {
     }
 
     fn waits(&mut self, diff: &Diff) {
-        self.section("Sleeps, by the second", diff.offcpu.as_ref(), |report, row| {
+        self.section("Sleeps, per second", diff.offcpu.as_ref(), |report, row| {
             let name = format!("{} at {}", row.reason.name(), somewhere(row.place.as_ref()));
             report.row(&row.per_s, length, &name);
         });
-        self.section("Waits for the GIL, by the second", diff.gil.as_ref(), |report, row| {
+        self.section("Waits for the GIL, per second", diff.gil.as_ref(), |report, row| {
             let (waiter, holder) = (somewhere(row.waiter.as_ref()), somewhere(row.holder.as_ref()));
             report.row(&row.per_s, length, &format!("{waiter} behind {holder}"));
         });

@@ -20,8 +20,8 @@ impl ReportText<'_> {
         ));
         let more = [
             (counts.undecoded, "samples did not say what they access"),
-            (counts.taken, "watchpoints were not to be had: a debugger has them, or another tool"),
-            (counts.storms, "samples got no watchpoint: there were as many traps as are let"),
+            (counts.taken, "watchpoints were unavailable: a debugger or another tool uses them"),
+            (counts.storms, "samples got no watchpoint: the limit of traps was reached"),
         ];
         for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
             self.line(&format!("  {} {what}.", grouped(count)));

@@ -77,7 +77,7 @@ fn off(model: &Model, ui: &Ui, family: Family) -> Option<Message> {
     };
     let refused = model.meta().refused.iter().find(|refused| refused.family == family.name());
     let help = match refused {
-        Some(refused) => format!("The family {family} could not be had: {}.", refused.reason),
+        Some(refused) => format!("The family {family} is unavailable: {}.", refused.reason),
         None => format!("The family {family} is off. {}", ui.how_to_see(family)),
     };
     message(format!("{what} are not watched"), help)

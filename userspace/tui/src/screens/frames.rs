@@ -26,7 +26,7 @@ const DETAIL: &str = "callers, callees and lines of the frame";
 const FOLD: Binding =
     bind(&[Char('f')], Action::Fold, "native", "native (n:), kernel (k:): of libraries, none, or all");
 const CALLS: Binding = bind(&[Char('c')], Action::Calls, "calls", "counted calls, or samples");
-const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row a process, or all processes in one");
+const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row per process, or all processes together");
 
 static ABOUT: About = About {
     key: '2',

@@ -102,7 +102,7 @@ fn with_families_that_were_refused() {
         assert!(words.contains(&format!("arena, shm are off: {reason}")), "{words}");
         // The reason replaces the advice to turn the family on.
         let words = on(&mut bench, "6");
-        assert!(words.contains(&format!("The family shm could not be had: {reason}.")), "{words}");
+        assert!(words.contains(&format!("The family shm is unavailable: {reason}.")), "{words}");
     }
 }
 

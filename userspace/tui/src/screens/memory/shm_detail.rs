@@ -48,7 +48,7 @@ impl SegmentDetail {
         pair("verdict", state.verdict().name().to_owned());
         match segment.creator {
             Some(pid) => self.page.link("made", format!("{} by {}", at(state.begun), who(pid)), to(pid)),
-            None => pair("seen", format!("{}; it was not seen to be made", at(state.begun))),
+            None => pair("seen", format!("{}; its creation was not seen", at(state.begun))),
         }
         let mut pair = |name, words| self.page.pair(name, words);
         if let Some(unlink) = state.unlinked {
