@@ -69,7 +69,7 @@ impl App {
         }
     }
 
-    /// Performs an action of the replay's player. Returns false if the action is none, or if this is no replay.
+    /// Performs an action of the replay's player. Returns false if it is no such action, or if this is not a replay.
     fn play(&mut self, action: Action, now: Duration) -> bool {
         let Some(player) = &mut self.player else { return false };
         match action {

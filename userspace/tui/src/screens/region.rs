@@ -71,7 +71,7 @@ pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: imp
     page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines, TRANSFERS_MAX);
 }
 
-/// Lists the lines that stored values into matching regions that were already there, those with the most bytes first.
+/// Lists the lines whose stores into matching regions changed nothing, those with the most bytes first.
 pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(RegionId) -> bool + Copy) {
     let sums: BTreeMap<Line, PairSum> =
         stores(model, &Selection::default(), |pair| lies_in(model, pair, is_meant) == Some(true));

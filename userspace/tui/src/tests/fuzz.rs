@@ -1,4 +1,4 @@
-//! Xorshift keys, sizes, batches and times: nothing panics, and the selected row stays in sight.
+//! Random keys, sizes, batches and times: nothing panics, and the selected row stays in sight.
 
 use std::time::Duration;
 
