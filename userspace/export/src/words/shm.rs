@@ -8,14 +8,14 @@ use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, own_line};
 use pyobs_model::{Pid, Resident, Selection};
 
-use super::Summary;
+use super::ReportText;
 use crate::escape;
 use crate::names;
 
 const NAME: usize = 28;
 
-impl Summary<'_> {
-    pub(super) fn segments(&mut self) {
+impl ReportText<'_> {
+    pub(super) fn shm(&mut self) {
         let note = "memory that processes share, each segment counted once";
         self.section("Shared segments", note);
         let mut states: Vec<&SegmentState> = self.model.shm().segments().map(|(_, state)| state).collect();

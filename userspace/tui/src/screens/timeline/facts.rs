@@ -1,4 +1,4 @@
-//! What is known of the lane at the cursor: what it did, at which line, and what explains it.
+//! The facts about a lane at the cursor: what happened, at which line, and why.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +145,7 @@ fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (St
     }
 }
 
-/// The transfer, who asked for it, and what its buffer lies in.
+/// A sentence about a transfer: who asked for it, and what its buffer lies in.
 fn transfer(model: &Model, state: &TransferState) -> String {
     let transfer = &state.transfer;
     let asked = place(model, birthplace(model, model.ucx().stack(state)));

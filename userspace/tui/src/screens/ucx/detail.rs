@@ -1,4 +1,4 @@
-//! One transfer: its stages as a bar, what it was, who had to do with it, where it was asked for.
+//! One transfer: its properties, the threads that handled it, its stages as bars, and the stack that asked for it.
 
 use pyobs_model::families::ucx::TransferState;
 use pyobs_model::findings::Target;
@@ -7,24 +7,24 @@ use pyobs_model::{Model, Nanos, Region, RegionId, TransferId};
 
 use crate::jump::Jump;
 use crate::number;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::screens::names::{place, process_label};
-use crate::screens::page::{self, Line};
+use crate::screens::page::{self, PageLine};
 use crate::screens::region::{list_stores, region_name, region_target};
 use crate::ui::Ui;
 
-/// Parts of a transfer of several buffers; the others are only counted.
+/// The most parts that are listed of a transfer of several buffers. The others are counted.
 const PARTS_MAX: usize = 100;
 
-/// A stage: how long it took, and of the whole where it begins and how long it is.
-pub(super) struct Part(Stage, Nanos, f64, f64);
+/// A stage, its duration, and its start and length as shares of the whole transfer.
+pub(super) struct StageLine(Stage, Nanos, f64, f64);
 
-pub(super) type Detail = page::Detail<TransferId, Part>;
+pub(super) type TransferDetail = page::PageDetail<TransferId, StageLine>;
 
-impl Detail {
+impl TransferDetail {
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
-        match model.ucx().get(self.of) {
+        match model.ucx().get(self.key) {
             Some(state) => self.fill(model, state),
             None => self.page.pair("transfer", "it ended too long ago".to_owned()),
         }
@@ -33,7 +33,7 @@ impl Detail {
     fn fill(&mut self, model: &Model, state: &TransferState) {
         let transfer = &state.transfer;
         let mut pair = |name, words: String| self.page.pair(name, words);
-        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.of.0));
+        pair("transfer", format!("{} {}  {:#x}", transfer.library.name(), transfer.operation.name(), self.key.0));
         let process = Some(transfer.process);
         self.page.link("process", process_label(model, process), Some(Jump::process(transfer.process)));
         if let Some(parent) = transfer.parent {
@@ -97,30 +97,33 @@ impl Detail {
             let Some((from, to)) = stage.of(state) else { continue };
             let length = to.saturating_sub(from);
             let skip = from.saturating_sub(begun).as_secs_f64() / whole;
-            self.page.part(Part(stage, length, skip.min(1.0), (length.as_secs_f64() / whole).min(1.0)), None);
+            self.page.custom(StageLine(stage, length, skip.min(1.0), (length.as_secs_f64() / whole).min(1.0)), None);
         }
     }
 
     fn parts(&mut self, model: &Model) {
-        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.of));
-        let parts: Vec<(Line<Part>, Option<Jump>)> = parts
+        let parts = model.ucx().transfers().filter(|(_, state)| state.transfer.parent == Some(self.key));
+        let parts: Vec<(PageLine<StageLine>, Option<Jump>)> = parts
             .map(|(id, state)| {
                 let transfer = &state.transfer;
                 let took = Stage::Pending.of(state).map_or_else(String::new, |(from, to)| {
                     format!("  pending for {}", number::time(to.saturating_sub(from)))
                 });
                 let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
-                (Line::Pair(transfer.operation.name(), format!("{}{took}", number::size(transfer.bytes))), Some(jump))
+                (
+                    PageLine::Pair(transfer.operation.name(), format!("{}{took}", number::size(transfer.bytes))),
+                    Some(jump),
+                )
             })
             .collect();
         self.page.list("PARTS", parts.into_iter(), PARTS_MAX);
     }
 }
 
-impl page::Part for Part {
-    fn draw(&self, row: &mut Row<'_>, width: u16, _model: &Model, ui: &Ui) {
+impl page::CustomLine for StageLine {
+    fn draw(&self, row: &mut RowPainter<'_>, width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        let Part(stage, length, skip, share) = self;
+        let StageLine(stage, length, skip, share) = self;
         row.left(11, &format!(" {}", stage.name()), theme.dim());
         row.right(10, &number::time(*length), theme.text());
         let width = usize::from(width).saturating_sub(30).min(60);

@@ -1,4 +1,4 @@
-//! Functions with their counted calls, and how long those took that were seen to return.
+//! Functions with their counted calls, and the times of the calls whose return was seen.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,17 +8,17 @@ use pyobs_model::views::By;
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 
 use crate::filter::Filter;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::{draw_frame, matches, process_label};
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
 
 /// A function, of one process or of all.
-type Key = (Option<ProcessRef>, FrameId);
+type EvalKey = (Option<ProcessRef>, FrameId);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum EvalSort {
     #[default]
     Count,
     Total,
@@ -28,22 +28,23 @@ pub(super) enum Sort {
     Name,
 }
 
-/// Adds up the calls of a function in all processes, or in each.
+/// Adds up a function's calls in all processes, or with `split` in each process.
 #[derive(Default)]
-pub(super) struct CallsTable {
+pub(super) struct EvalTable {
     pub(super) split: bool,
 }
 
-impl Table for CallsTable {
-    type Row = (Key, EvalSum);
-    type Key = Key;
-    type Sort = Sort;
+impl Table for EvalTable {
+    type Row = (EvalKey, EvalSum);
+    type Key = EvalKey;
+    type Sort = EvalSort;
     type Detail = NoDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Count, Sort::Total, Sort::Mean, Sort::Longest, Sort::Unseen, Sort::Name];
+    const SORTS: &'static [EvalSort] =
+        &[EvalSort::Count, EvalSort::Total, EvalSort::Mean, EvalSort::Longest, EvalSort::Unseen, EvalSort::Name];
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Self::Row>> {
-        let mut sums: BTreeMap<Key, EvalSum> = BTreeMap::new();
+        let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
         for (key, sum) in model.eval().sums(&ui.scope(model).selection) {
             let merged = sums.entry((self.split.then_some(key.process), key.function)).or_default();
             merged.times.add(sum.times);
@@ -52,7 +53,7 @@ impl Table for CallsTable {
         Some(sums.into_iter().collect())
     }
 
-    fn key(row: &Self::Row) -> Key {
+    fn key(row: &Self::Row) -> EvalKey {
         row.0
     }
 
@@ -60,35 +61,43 @@ impl Table for CallsTable {
         model.frame(row.0.1).is_some_and(|frame| matches(frame, filter))
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: Sort, model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: EvalSort, model: &Model) {
         let sum = |index: &usize| rows[*index].1;
         match sort {
-            Sort::Count => shown.sort_by_key(|it| Reverse(sum(it).times.count)),
-            Sort::Total => shown.sort_by_key(|it| Reverse(sum(it).times.total)),
-            Sort::Mean => shown.sort_by_key(|it| Reverse(mean(sum(it)))),
-            Sort::Longest => shown.sort_by_key(|it| Reverse(sum(it).times.max)),
-            Sort::Unseen => shown.sort_by_key(|it| Reverse(unseen(sum(it)))),
-            Sort::Name => shown.sort_by_key(|it| {
+            EvalSort::Count => shown.sort_by_key(|it| Reverse(sum(it).times.count)),
+            EvalSort::Total => shown.sort_by_key(|it| Reverse(sum(it).times.total)),
+            EvalSort::Mean => shown.sort_by_key(|it| Reverse(mean(sum(it)))),
+            EvalSort::Longest => shown.sort_by_key(|it| Reverse(sum(it).times.max)),
+            EvalSort::Unseen => shown.sort_by_key(|it| Reverse(unseen(sum(it)))),
+            EvalSort::Name => shown.sort_by_key(|it| {
                 model.frame(rows[*it].0.1).map(|frame| (text::head(&frame.function, 256), frame.line))
             }),
         }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        let widths = Widths::of(width, self.split);
-        head.right(widths.count, "CALLS", sorted.falling(Sort::Count));
-        head.right(9, "TOTAL", sorted.falling(Sort::Total));
-        head.right(9, "MEAN", sorted.falling(Sort::Mean));
-        head.right(widths.longest, "LONGEST", sorted.falling(Sort::Longest));
-        head.right(10, "NO RETURN", sorted.falling(Sort::Unseen));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<EvalSort>, _ui: &Ui) {
+        let widths = EvalWidths::of(width, self.split);
+        head.right(widths.count, "CALLS", sorted.descending(EvalSort::Count));
+        head.right(9, "TOTAL", sorted.descending(EvalSort::Total));
+        head.right(9, "MEAN", sorted.descending(EvalSort::Mean));
+        head.right(widths.longest, "LONGEST", sorted.descending(EvalSort::Longest));
+        head.right(10, "NO RETURN", sorted.descending(EvalSort::Unseen));
         head.left(widths.process, "PROCESS", None);
-        head.left(widths.function, "FUNCTION", sorted.rising(Sort::Name));
+        head.left(widths.function, "FUNCTION", sorted.ascending(EvalSort::Name));
         head.left(usize::MAX, "DEFINED AT", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, (key, sum): &Self::Row, width: u16, _: Sort, model: &Model, ui: &Ui) {
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        (key, sum): &Self::Row,
+        width: u16,
+        _: EvalSort,
+        model: &Model,
+        ui: &Ui,
+    ) {
         let Some(frame) = model.frame(key.1) else { return };
-        let (widths, theme) = (Widths::of(width, self.split), ui.theme);
+        let (widths, theme) = (EvalWidths::of(width, self.split), ui.theme);
         let time = |time: Nanos| if sum.timed > 0 { number::time(time) } else { "–".to_owned() };
         let calls = sum.times.count;
         let calls = if widths.count > 8 { number::grouped(calls) } else { number::short(calls) };
@@ -106,24 +115,24 @@ impl Table for CallsTable {
     }
 }
 
-/// Of the calls that were seen to return.
+/// The mean time of the calls whose return was seen.
 fn mean(sum: EvalSum) -> Nanos {
     Nanos(sum.times.total.0.checked_div(sum.timed).unwrap_or(0))
 }
 
-/// Calls that were not seen to return.
+/// The number of calls whose return was not seen.
 fn unseen(sum: EvalSum) -> u64 {
     sum.times.count.saturating_sub(sum.timed)
 }
 
-struct Widths {
+struct EvalWidths {
     count: usize,
     longest: usize,
     process: usize,
     function: usize,
 }
 
-impl Widths {
+impl EvalWidths {
     fn of(width: u16, split: bool) -> Self {
         let (count, longest, function) = match width {
             0..76 => (7, 0, 65),

@@ -1,11 +1,11 @@
-//! The threads that submit and complete transfers, and wake those who wait for them.
+//! The threads that submit and complete transfers and wake the waiting threads.
 
 use pyobs_model::views::{self, Role, WorkerRow};
 use pyobs_model::{Model, ProcessRef, Tid};
 
 use crate::filter::Filter;
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::process_label;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
@@ -37,8 +37,8 @@ impl Table for WorkerTable {
 
     fn sort(&self, _: &mut [usize], _: &[WorkerRow], (): (), _: &Model) {}
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, _: Sorted<()>, _ui: &Ui) {
-        let (wide, widest) = rooms(width);
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, _: Sorted<()>, _ui: &Ui) {
+        let (wide, widest) = widths_from(width);
         head.right(9, "THREAD", None);
         head.left(11, "ROLE", None);
         head.left(15, "MODE", None);
@@ -52,9 +52,9 @@ impl Table for WorkerTable {
         head.left(usize::MAX, "PROCESS", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, worker: &WorkerRow, width: u16, (): (), model: &Model, ui: &Ui) {
+    fn draw_row(&self, row: &mut RowPainter<'_>, worker: &WorkerRow, width: u16, (): (), model: &Model, ui: &Ui) {
         let theme = ui.theme;
-        let (wide, widest) = rooms(width);
+        let (wide, widest) = widths_from(width);
         row.right(9, &worker.tid.to_string(), theme.strong());
         row.left(11, worker.role.name(), theme.text());
         row.left(15, worker.mode, theme.text());
@@ -72,8 +72,8 @@ impl Table for WorkerTable {
     }
 }
 
-/// The widths of columns that need a wide terminal, and of those that need a wider one.
-fn rooms(width: u16) -> (impl Fn(usize) -> usize, impl Fn(usize) -> usize) {
+/// Two functions that give a column its width, or 0 if the terminal is not wide (76 cells) or not very wide (120 cells).
+fn widths_from(width: u16) -> (impl Fn(usize) -> usize, impl Fn(usize) -> usize) {
     let room = move |needed: u16| move |columns: usize| if width >= needed { columns } else { 0 };
     (room(76), room(120))
 }

@@ -1,4 +1,4 @@
-//! Transfers of UCX and UCXX, how long their stages take, and the threads behind them.
+//! Transfers of UCX and UCXX, the times of their stages, and the threads that handle them.
 
 mod detail;
 mod summary;
@@ -13,18 +13,18 @@ use pyobs_model::{Family, FrameId, Model, Nanos, Operation, ProcessRef, Transfer
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::detail::Detail;
-use self::summary::Summary;
+use self::detail::TransferDetail;
+use self::summary::StageSummary;
 use self::workers::WorkerTable;
 use super::names::{place, process_label};
 use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screen::{About, Screen};
-use crate::table::{List, Listed, Saved, Sorted, Table};
+use crate::table::{AnyList, List, Saved, Sorted, Table};
 use crate::ui::Ui;
 
 static ABOUT: About = About {
@@ -47,7 +47,7 @@ static ABOUT: About = About {
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+enum TransferSort {
     #[default]
     Latest,
     Size,
@@ -56,10 +56,10 @@ enum Sort {
     Wake,
 }
 
-/// The summary stands above the table where there is room for both.
+/// The height from which the summary is shown above the table.
 const SUMMARY_NEEDS: u16 = 18;
 
-struct Line {
+struct TransferRow {
     id: TransferId,
     process: ProcessRef,
     operation: Operation,
@@ -67,14 +67,14 @@ struct Line {
     begun: Nanos,
     queued: Option<Nanos>,
     pending: Option<Nanos>,
-    /// From being over to the future's being set.
+    /// From completion until the waiter was woken.
     wake: Option<Nanos>,
     status: Option<i32>,
     is_over: bool,
     frame: Option<FrameId>,
 }
 
-impl Line {
+impl TransferRow {
     fn of(model: &Model, (id, state, bytes): (TransferId, &TransferState, u64)) -> Self {
         let length = |stage: Stage| stage.of(state).map(|(from, to)| to.saturating_sub(from));
         let transfer = &state.transfer;
@@ -93,8 +93,8 @@ impl Line {
         }
     }
 
-    /// What became of it.
-    fn outcome(&self) -> String {
+    /// How the transfer ended.
+    fn status_words(&self) -> String {
         match self.status {
             Some(0) => "ok".to_owned(),
             Some(status) => status.to_string(),
@@ -106,68 +106,77 @@ impl Line {
 
 #[derive(Default)]
 struct TransferTable {
-    summary: Summary,
+    summary: StageSummary,
 }
 
 impl Table for TransferTable {
-    type Row = Line;
+    type Row = TransferRow;
     type Key = TransferId;
-    type Sort = Sort;
-    type Detail = Detail;
+    type Sort = TransferSort;
+    type Detail = TransferDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Latest, Sort::Size, Sort::Queued, Sort::Pending, Sort::Wake];
+    const SORTS: &'static [TransferSort] =
+        &[TransferSort::Latest, TransferSort::Size, TransferSort::Queued, TransferSort::Pending, TransferSort::Wake];
 
-    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Line>> {
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut TransferDetail>) -> Option<Vec<TransferRow>> {
         if let Some(detail) = detail {
             detail.compute(model);
         }
         let selection = ui.scope(model).selection;
         let rows = views::transfers(model, &selection);
-        self.summary = Summary::of(model, &selection, &rows);
-        Some(rows.into_iter().map(|row| Line::of(model, row)).collect())
+        self.summary = StageSummary::of(model, &selection, &rows);
+        Some(rows.into_iter().map(|row| TransferRow::of(model, row)).collect())
     }
 
-    fn key(row: &Line) -> TransferId {
+    fn key(row: &TransferRow) -> TransferId {
         row.id
     }
 
-    fn matches(&self, row: &Line, filter: &Filter, model: &Model) -> bool {
+    fn matches(&self, row: &TransferRow, filter: &Filter, model: &Model) -> bool {
         filter.matches(row.operation.name())
             || filter.matches(&asked_at(model, row.frame))
             || filter.matches(&process_label(model, Some(row.process)))
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[Line], sort: Sort, _model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[TransferRow], sort: TransferSort, _model: &Model) {
         match sort {
-            Sort::Latest => shown.sort_by_key(|it| Reverse(rows[*it].begun)),
-            Sort::Size => shown.sort_by_key(|it| Reverse(rows[*it].bytes)),
-            Sort::Queued => shown.sort_by_key(|it| Reverse(rows[*it].queued)),
-            Sort::Pending => shown.sort_by_key(|it| Reverse(rows[*it].pending)),
-            Sort::Wake => shown.sort_by_key(|it| Reverse(rows[*it].wake)),
+            TransferSort::Latest => shown.sort_by_key(|it| Reverse(rows[*it].begun)),
+            TransferSort::Size => shown.sort_by_key(|it| Reverse(rows[*it].bytes)),
+            TransferSort::Queued => shown.sort_by_key(|it| Reverse(rows[*it].queued)),
+            TransferSort::Pending => shown.sort_by_key(|it| Reverse(rows[*it].pending)),
+            TransferSort::Wake => shown.sort_by_key(|it| Reverse(rows[*it].wake)),
         }
     }
 
-    /// Below the summary.
+    /// The area below the summary.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let above = if area.height >= SUMMARY_NEEDS { summary::LINES } else { 0 };
         Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        let widths = Widths::of(width);
-        head.right(10, "AT", sorted.falling(Sort::Latest));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<TransferSort>, _ui: &Ui) {
+        let widths = TransferWidths::of(width);
+        head.right(10, "AT", sorted.descending(TransferSort::Latest));
         head.left(11, "OPERATION", None);
-        head.right(10, "SIZE", sorted.falling(Sort::Size));
-        head.right(widths.queued, "QUEUED", sorted.falling(Sort::Queued));
-        head.right(9, "PENDING", sorted.falling(Sort::Pending));
-        head.right(widths.wake, "WAKE", sorted.falling(Sort::Wake));
+        head.right(10, "SIZE", sorted.descending(TransferSort::Size));
+        head.right(widths.queued, "QUEUED", sorted.descending(TransferSort::Queued));
+        head.right(9, "PENDING", sorted.descending(TransferSort::Pending));
+        head.right(widths.wake, "WAKE", sorted.descending(TransferSort::Wake));
         head.left(8, "STATUS", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "ASKED AT", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
-        let (widths, theme) = (Widths::of(width), ui.theme);
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        line: &TransferRow,
+        width: u16,
+        _: TransferSort,
+        model: &Model,
+        ui: &Ui,
+    ) {
+        let (widths, theme) = (TransferWidths::of(width), ui.theme);
         let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), number::time);
         row.right(10, &format!("{:.3} s", line.begun.as_secs_f64()), theme.dim());
         row.left(11, line.operation.name(), theme.text());
@@ -176,7 +185,7 @@ impl Table for TransferTable {
         row.right(9, &time(line.pending), theme.text());
         row.right(widths.wake, &time(line.wake), theme.text());
         let style = if line.status.is_some_and(|status| status < 0) { theme.warning() } else { theme.dim() };
-        row.left(8, &line.outcome(), style);
+        row.left(8, &line.status_words(), style);
         row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
         row.rest_of_path(&asked_at(model, line.frame), theme.text());
     }
@@ -189,13 +198,13 @@ impl Table for TransferTable {
 }
 
 #[derive(Default)]
-pub(super) struct TransfersScreen {
+pub(super) struct UcxScreen {
     transfers: List<TransferTable>,
     workers: List<WorkerTable>,
     shows_workers: bool,
 }
 
-impl Screen for TransfersScreen {
+impl Screen for UcxScreen {
     fn about(&self) -> &'static About {
         &ABOUT
     }
@@ -204,20 +213,20 @@ impl Screen for TransfersScreen {
         Some(Family::Ucx)
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         Some(if self.shows_workers { &self.workers } else { &self.transfers })
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(if self.shows_workers { &mut self.workers } else { &mut self.transfers })
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
         if action == Action::Measure {
             self.shows_workers = !self.shows_workers;
-            return Outcome::View;
+            return Effect::View;
         }
-        self.list_mut().map_or(Outcome::Nothing, |list| list.act(action, ui))
+        self.list_mut().map_or(Effect::Nothing, |list| list.act(action, ui))
     }
 
     fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
@@ -228,12 +237,12 @@ impl Screen for TransfersScreen {
         Some(("transfers", "No process has submitted one to UCX."))
     }
 
-    fn shows(&self, place: Place) -> bool {
-        matches!(place.target(), Some(Target::Worker(_) | Target::Transfers(_)))
+    fn shows(&self, destination: Destination) -> bool {
+        matches!(destination.target(), Some(Target::Worker(_) | Target::Transfers(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
-        let Some(target) = jump.place.target() else { return };
+        let Some(target) = jump.destination.target() else { return };
         self.transfers.close();
         self.shows_workers = matches!(target, Target::Worker(_));
         match target {
@@ -262,13 +271,13 @@ fn asked_at(model: &Model, frame: Option<FrameId>) -> String {
     frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line))
 }
 
-struct Widths {
+struct TransferWidths {
     queued: usize,
     wake: usize,
     process: usize,
 }
 
-impl Widths {
+impl TransferWidths {
     fn of(width: u16) -> Self {
         match width {
             0..76 => Self { queued: 0, wake: 0, process: 0 },

@@ -1,4 +1,4 @@
-//! The screen of transfers.
+//! Synthetic transfers of UCX, and tests of how the screens show them.
 
 use insta::assert_snapshot;
 use pyobs_model::{
@@ -9,7 +9,7 @@ use pyobs_model::{
 use super::{Bench, LARGE, USUAL, synthetic};
 
 const MICRO: u64 = 1_000;
-/// Some buffers lie in it.
+/// An arena with some of the buffers.
 pub(super) const ARENA: ArenaId = ArenaId(900);
 
 pub(super) fn transfer(id: u64) -> Transfer {
@@ -48,7 +48,7 @@ pub(super) fn seen(id: u64, transfer: Transfer) -> [Event; 2] {
     })
 }
 
-/// What a thread has done in 10 s.
+/// The totals of a thread after 10 s.
 pub(super) fn thread(tid: u32, registered: u64, dispatched: u64, woken: u64, awake_ms: u64) -> Event {
     Event::TransferThread(TransferThread {
         at: Nanos(9_900_000_000),
@@ -88,8 +88,8 @@ pub(super) fn events() -> Vec<Event> {
 }
 
 #[test]
-fn threads_have_their_roles_wherever_they_are_named() {
-    // Processes with their threads, waits, the GIL's shares and waits, the timeline, the Overview's line of the GIL.
+fn names_of_threads_include_their_roles_on_all_screens() {
+    // Processes, waits, waits for the GIL, the timeline, and the Overview's line about the GIL.
     for (keys, names) in [
         ("1t", ["python3 event_loop", "loader-0 progress"].as_slice()),
         ("4", &["4243 loader-0 progress"]),

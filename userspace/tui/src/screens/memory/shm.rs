@@ -1,4 +1,4 @@
-//! Memory that processes share: the segments, the largest first, and what became of each.
+//! Shared segments, the largest first, with what became of each.
 
 use std::cmp::Reverse;
 
@@ -6,18 +6,18 @@ use pyobs_model::families::shm::SegmentVerdict;
 use pyobs_model::views::{self, By, own_line};
 use pyobs_model::{FrameId, Model, Nanos, SegmentId, SegmentKind};
 
-use super::detail::Detail;
 use super::life::life;
+use super::shm_detail::SegmentDetail;
 use crate::filter::Filter;
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::place;
 use crate::screens::region::segment_label;
 use crate::table::{Sorted, Table};
 use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum SegmentSort {
     #[default]
     Size,
     Age,
@@ -26,7 +26,7 @@ pub(super) enum Sort {
     Name,
 }
 
-pub(super) struct Line {
+pub(super) struct SegmentRow {
     id: SegmentId,
     bytes: u64,
     kind: SegmentKind,
@@ -35,26 +35,27 @@ pub(super) struct Line {
     ended: Option<Nanos>,
     holders: usize,
     name: String,
-    /// The innermost Python frame of where it was made.
+    /// The innermost Python frame of the stack that made it.
     frame: Option<FrameId>,
 }
 
 #[derive(Default)]
 pub(super) struct SegmentTable {
-    /// The span of time that the bars stand for.
+    /// The span of time that the bars cover.
     from: Nanos,
     to: Nanos,
 }
 
 impl Table for SegmentTable {
-    type Row = Line;
+    type Row = SegmentRow;
     type Key = SegmentId;
-    type Sort = Sort;
-    type Detail = Detail;
+    type Sort = SegmentSort;
+    type Detail = SegmentDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Size, Sort::Age, Sort::Holders, Sort::Verdict, Sort::Name];
+    const SORTS: &'static [SegmentSort] =
+        &[SegmentSort::Size, SegmentSort::Age, SegmentSort::Holders, SegmentSort::Verdict, SegmentSort::Name];
 
-    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Line>> {
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut SegmentDetail>) -> Option<Vec<SegmentRow>> {
         let selection = ui.scope(model).selection;
         self.to = selection.to.unwrap_or_else(|| model.now()).min(model.now());
         self.from = selection.from.unwrap_or(Nanos(0));
@@ -63,7 +64,7 @@ impl Table for SegmentTable {
             return None;
         }
         let end = selection.end();
-        let lines = views::segments(model, &selection).into_iter().map(|(id, state)| Line {
+        let lines = views::segments(model, &selection).into_iter().map(|(id, state)| SegmentRow {
             id,
             bytes: state.segment.bytes,
             kind: state.segment.kind,
@@ -77,11 +78,11 @@ impl Table for SegmentTable {
         Some(lines.collect())
     }
 
-    fn key(row: &Line) -> SegmentId {
+    fn key(row: &SegmentRow) -> SegmentId {
         row.id
     }
 
-    fn matches(&self, line: &Line, filter: &Filter, model: &Model) -> bool {
+    fn matches(&self, line: &SegmentRow, filter: &Filter, model: &Model) -> bool {
         let frame = line.frame.and_then(|id| model.frame(id));
         filter.matches(&line.name)
             || filter.matches(line.verdict.name())
@@ -89,29 +90,37 @@ impl Table for SegmentTable {
             || frame.is_some_and(|frame| filter.matches(&place(frame, By::Line)))
     }
 
-    fn sort(&self, shown: &mut [usize], lines: &[Line], sort: Sort, _model: &Model) {
+    fn sort(&self, shown: &mut [usize], lines: &[SegmentRow], sort: SegmentSort, _model: &Model) {
         match sort {
-            Sort::Size => shown.sort_by_key(|it| (Reverse(lines[*it].bytes), lines[*it].id)),
-            Sort::Age => shown.sort_by_key(|it| lines[*it].begun),
-            Sort::Holders => shown.sort_by_key(|it| (Reverse(lines[*it].holders), lines[*it].id)),
-            Sort::Verdict => shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
-            Sort::Name => shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
+            SegmentSort::Size => shown.sort_by_key(|it| (Reverse(lines[*it].bytes), lines[*it].id)),
+            SegmentSort::Age => shown.sort_by_key(|it| lines[*it].begun),
+            SegmentSort::Holders => shown.sort_by_key(|it| (Reverse(lines[*it].holders), lines[*it].id)),
+            SegmentSort::Verdict => shown.sort_by_key(|it| (Reverse(lines[*it].verdict), Reverse(lines[*it].bytes))),
+            SegmentSort::Name => shown.sort_by(|a, b| lines[*a].name.cmp(&lines[*b].name)),
         }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        let widths = Widths::of(width);
-        head.right(10, "SIZE", sorted.falling(Sort::Size));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<SegmentSort>, _ui: &Ui) {
+        let widths = SegmentWidths::of(width);
+        head.right(10, "SIZE", sorted.descending(SegmentSort::Size));
         head.left(widths.kind, "KIND", None);
-        head.left(9, "VERDICT", sorted.falling(Sort::Verdict));
-        head.right(8, "HOLDERS", sorted.falling(Sort::Holders));
-        head.left(widths.life, "LIFE", sorted.rising(Sort::Age));
-        head.left(widths.name, "NAME", sorted.rising(Sort::Name));
+        head.left(9, "VERDICT", sorted.descending(SegmentSort::Verdict));
+        head.right(8, "HOLDERS", sorted.descending(SegmentSort::Holders));
+        head.left(widths.life, "LIFE", sorted.ascending(SegmentSort::Age));
+        head.left(widths.name, "NAME", sorted.ascending(SegmentSort::Name));
         head.left(usize::MAX, "MADE AT", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
-        let (widths, theme) = (Widths::of(width), ui.theme);
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        line: &SegmentRow,
+        width: u16,
+        _: SegmentSort,
+        model: &Model,
+        ui: &Ui,
+    ) {
+        let (widths, theme) = (SegmentWidths::of(width), ui.theme);
         row.right(10, &number::size(line.bytes), theme.strong());
         row.left(widths.kind, line.kind.name(), theme.dim());
         let verdict = match line.verdict {
@@ -128,13 +137,13 @@ impl Table for SegmentTable {
     }
 }
 
-struct Widths {
+struct SegmentWidths {
     kind: usize,
     life: usize,
     name: usize,
 }
 
-impl Widths {
+impl SegmentWidths {
     fn of(width: u16) -> Self {
         let (kind, life) = match width {
             0..76 => (0, 0),

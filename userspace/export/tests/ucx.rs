@@ -3,7 +3,7 @@
 mod common;
 
 use common::perfetto::timeline;
-use common::{Builder, frame, meta};
+use common::{ModelBuilder, frame, meta};
 use pyobs_export::{Error, Format, Options, export};
 use pyobs_model::*;
 
@@ -11,8 +11,8 @@ const MICRO: u64 = 1_000;
 const MAIN: Tid = Tid(4242);
 const PROGRESS: Tid = Tid(4243);
 
-fn builder() -> Builder {
-    let mut it = Builder::new("h");
+fn builder() -> ModelBuilder {
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it
@@ -122,7 +122,7 @@ fn a_transfer_is_a_slice_with_its_stages_and_arrows_lead_from_thread_to_thread()
 }
 
 #[test]
-fn only_what_is_selected_is_told() {
+fn only_selected_transfers_are_exported() {
     let from = Some(Nanos(2_500 * MICRO));
     let selection = Selection { from, ..Selection::default() };
     let all = timeline(&example(), &Options { selection, ..Options::default() });
@@ -132,7 +132,7 @@ fn only_what_is_selected_is_told() {
 }
 
 #[test]
-fn a_recording_of_nothing_that_is_drawn_is_refused_with_what_to_do() {
+fn a_recording_without_data_for_a_timeline_is_an_error_with_advice() {
     let model = Model::new(Meta { probes: vec!["eval".to_owned()], ..meta("h") }, History::All);
     let error = export(&model, Format::Perfetto, &Options::default(), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, Error::NoTimeline) && error.to_string().contains("leave --probe out"));

@@ -1,4 +1,4 @@
-//! One segment: what it is, who holds and held it, whom it was passed to, where it was made.
+//! One segment: its properties, its current and past holders, to whom it was passed, and where it was made.
 
 use pyobs_model::families::shm::SegmentState;
 use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
@@ -6,30 +6,30 @@ use pyobs_model::{Model, Nanos, Pid, RegionId, SegmentId};
 use super::life::life;
 use crate::jump::Jump;
 use crate::number;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::screens::names::{process_label, process_of};
-use crate::screens::page::{self, Line};
+use crate::screens::page::{self, PageLine};
 use crate::screens::region::segment_label;
 use crate::screens::region::{list_stores, list_transfers};
 use crate::ui::Ui;
 
-/// Of each kind; the others are only counted.
+/// The most entries per list. The others are counted.
 const PARTS_MAX: usize = 100;
 const BAR: usize = 24;
 
-pub(super) struct Holder {
+pub(super) struct HolderLine {
     fds: u32,
     mappings: u32,
     life: String,
     words: String,
 }
 
-pub(super) type Detail = page::Detail<SegmentId, Holder>;
+pub(super) type SegmentDetail = page::PageDetail<SegmentId, HolderLine>;
 
-impl Detail {
+impl SegmentDetail {
     pub(super) fn compute(&mut self, model: &Model) {
         self.page.clear();
-        match model.shm().get(self.of) {
+        match model.shm().get(self.key) {
             Some(state) => self.fill(model, state),
             None => self.page.words("This segment ended too long ago.".to_owned(), None),
         }
@@ -48,7 +48,7 @@ impl Detail {
         pair("verdict", state.verdict().name().to_owned());
         match segment.creator {
             Some(pid) => self.page.link("made", format!("{} by {}", at(state.begun), who(pid)), to(pid)),
-            None => pair("seen", format!("{}; it was not seen to be made", at(state.begun))),
+            None => pair("seen", format!("{}; its creation was not seen", at(state.begun))),
         }
         let mut pair = |name, words| self.page.pair(name, words);
         if let Some(unlink) = state.unlinked {
@@ -68,7 +68,7 @@ impl Detail {
         let now = state.holders.iter().map(|(pid, holder)| {
             (
                 *pid,
-                Holder {
+                HolderLine {
                     fds: holder.fds,
                     mappings: holder.mappings,
                     life: bar(holder.since, end),
@@ -79,22 +79,27 @@ impl Detail {
                 },
             )
         });
-        self.page.list("HELD BY", now.map(|(pid, holder)| (Line::Part(holder), to(pid))), PARTS_MAX);
+        self.page.list("HELD BY", now.map(|(pid, holder)| (PageLine::Custom(holder), to(pid))), PARTS_MAX);
         let past = state.past.iter().map(|past| {
             (
                 past.pid,
-                Holder { fds: past.fds, mappings: past.mappings, life: bar(past.from, past.to), words: who(past.pid) },
+                HolderLine {
+                    fds: past.fds,
+                    mappings: past.mappings,
+                    life: bar(past.from, past.to),
+                    words: who(past.pid),
+                },
             )
         });
-        let past = past.map(|(pid, holder)| (Line::Part(holder), to(pid)));
+        let past = past.map(|(pid, holder)| (PageLine::Custom(holder), to(pid)));
         self.page.list("WAS HELD BY, WITH THE MOST AT A TIME", past, PARTS_MAX);
         let passed = state.passed.iter().map(|pass| {
             let from = pass.from.map_or_else(|| "an unknown process".to_owned(), who);
-            (Line::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to))), to(pass.to))
+            (PageLine::Words(format!("{}  {from} → {}", at(pass.at), who(pass.to))), to(pass.to))
         });
         self.page.list("PASSED ON", passed, PARTS_MAX);
-        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.of));
-        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.of));
+        list_transfers(&mut self.page, model, |_, region| region.id == RegionId::Segment(self.key));
+        list_stores(&mut self.page, model, |id| id == RegionId::Segment(self.key));
         if let Some(stack) = state.stack {
             let process = segment.creator.and_then(|pid| process_of(model, pid));
             self.page.stack("MADE IN, INNERMOST FRAME FIRST", model, process, stack);
@@ -102,8 +107,8 @@ impl Detail {
     }
 }
 
-impl page::Part for Holder {
-    fn draw(&self, row: &mut Row<'_>, width: u16, _model: &Model, ui: &Ui) {
+impl page::CustomLine for HolderLine {
+    fn draw(&self, row: &mut RowPainter<'_>, width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
         row.right(8, &format!("{} fds", self.fds), theme.text());
         row.right(8, &format!("{} maps", self.mappings), theme.text());

@@ -1,4 +1,5 @@
-//! Accesses of memory: a line of dispatch, one that stores what is there, and one that says little.
+//! Synthetic memory accesses: a line that spends its time in dispatch, one that stores values that were already there, and one
+//! with too little data.
 
 use pyobs_model::{
     Access, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, StackId, Tid, Touched, Watchpoints,
