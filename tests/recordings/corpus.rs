@@ -24,9 +24,10 @@ const fn of(name: &'static str, family: Family, weight: &'static str) -> File {
     File { name, family, weight }
 }
 
-pub const FILES: [File; 12] = [
+pub const FILES: [File; 13] = [
     of("cpu", Family::Cpu, "cpu"),
-    of("cpu-after", Family::Cpu, "cpu"),
+    of("before", Family::Cpu, "cpu"),
+    of("after", Family::Cpu, "cpu"),
     of("offcpu", Family::OffCpu, "offcpu"),
     of("gil", Family::Gil, "gil"),
     of("eval", Family::Eval, "cpu"),
