@@ -42,23 +42,35 @@ fn path(name: &str) -> std::path::PathBuf {
     corpus::folder().join("golden").join(name)
 }
 
-/// The lines that differ, without those that the beginnings and the ends have in common.
-pub fn difference(golden: &str, text: &str) -> String {
+/// The lines that differ: one by one if there are as many as before, or else all between the common beginning and end.
+fn difference(golden: &str, text: &str) -> String {
     let (golden, text): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), text.lines().collect());
-    let begin = golden.iter().zip(&text).take_while(|(one, other)| one == other).count();
-    let rest = golden.len().min(text.len()) - begin;
-    let (last, other_last) = (golden.iter().rev(), text.iter().rev());
-    let end = last.zip(other_last).take(rest).take_while(|(one, other)| one == other).count();
-    let part = |sign: char, lines: &[&str]| {
-        let part = &lines[begin..lines.len() - end];
-        let mut shown: Vec<String> = part.iter().take(SHOWN).map(|line| format!("{sign} {line}")).collect();
-        if part.len() > SHOWN {
-            shown.push(format!("{sign} … and {} more lines", part.len() - SHOWN));
+    let mut lines = Vec::new();
+    if golden.len() == text.len() {
+        for (at, (one, other)) in golden.iter().zip(&text).enumerate().filter(|(_, (one, other))| one != other) {
+            lines.extend([format!("line {}:", at + 1), format!("- {one}"), format!("+ {other}")]);
         }
-        shown
-    };
-    let mut lines = vec![format!("line {}:", begin + 1)];
-    lines.extend(part('-', &golden));
-    lines.extend(part('+', &text));
-    lines.join("\n")
+    } else {
+        let begin = golden.iter().zip(&text).take_while(|(one, other)| one == other).count();
+        let rest = golden.len().min(text.len()) - begin;
+        let backward = golden.iter().rev().zip(text.iter().rev());
+        let end = backward.take(rest).take_while(|(one, other)| one == other).count();
+        lines.push(format!("line {}:", begin + 1));
+        lines.extend(part('-', &golden[begin..golden.len() - end]));
+        lines.extend(part('+', &text[begin..text.len() - end]));
+    }
+    shorten(lines, 3 * SHOWN).join("\n")
+}
+
+fn part(sign: char, lines: &[&str]) -> Vec<String> {
+    shorten(lines.iter().map(|line| format!("{sign} {line}")).collect(), SHOWN)
+}
+
+fn shorten(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    if lines.len() > most {
+        let more = lines.len() - most;
+        lines.truncate(most);
+        lines.push(format!("… and {more} more lines"));
+    }
+    lines
 }
