@@ -10,6 +10,7 @@
 mod background;
 mod error;
 mod file;
+mod merge;
 mod reader;
 mod schema;
 mod table;

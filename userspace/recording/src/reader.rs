@@ -1,14 +1,14 @@
 //! A file back into events.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use pyobs_model::{Event, History, Meta, Model, Nanos, Sample};
+use pyobs_model::{Event, History, Meta, Model, Nanos};
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::merge::Merge;
 use crate::tables::{
     Damage, Range, Reading, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions,
     shm, stacks, ucx,
@@ -19,8 +19,8 @@ use crate::{Error, file};
 /// How long to wait for a commit of a recording that is being written.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Samples come out of the kernel nearly in the order of time. As many as this are held back to put them right.
-const REORDER: usize = 1 << 14;
+/// Statements that are kept ready: more than there are tables.
+const STATEMENTS: usize = 64;
 
 /// A recording that is being read. The file is never changed.
 #[derive(Debug)]
@@ -58,7 +58,8 @@ impl Reader {
         self.damage.sentence()
     }
 
-    /// Gives all events: definitions first, then the others in the order of time.
+    /// Gives all events: definitions first, then the others in the order of time. What is kept meanwhile does not grow
+    /// with the number of events.
     pub fn replay(&mut self, each: impl FnMut(Event)) -> Result<(), Error> {
         self.play(Range::default(), each)
     }
@@ -76,59 +77,25 @@ impl Reader {
         // One transaction, so that a recording that is being written is seen as of one moment.
         let snapshot = source.connection.unchecked_transaction();
         let snapshot = snapshot.map_err(|error| Error::sqlite(source.path(), error))?;
-        let mut timed = Vec::new();
         stacks::read(&mut reading, &mut each)?;
-        processes::read(&mut reading, &mut timed, &mut each)?;
-        health::read(&mut reading, &mut timed)?;
-        offcpu::read(&mut reading, &mut timed)?;
-        gil::read(&mut reading, &mut timed)?;
-        eval::read(&mut reading, &mut timed)?;
-        arena::read(&mut reading, &mut timed)?;
-        nrt::read(&mut reading, &mut timed)?;
-        redundancy::read(&mut reading, &mut timed)?;
-        shm::read(&mut reading, &mut timed)?;
-        ucx::read(&mut reading, &mut timed)?;
-        regions::read(&mut reading, &mut timed)?;
-        timed.sort_by_key(Event::at);
-
-        let mut order = Order { timed: timed.into_iter().peekable(), held: BTreeMap::new(), next: 0 };
-        cpu::read(&mut reading, self.meta.period(), |sample| order.push(sample, &mut each))?;
-        order.finish(&mut each);
+        processes::read(&mut reading, &mut each)?;
+        let mut merge = Merge::default();
+        cpu::read(&mut reading, self.meta.period(), &mut merge)?;
+        processes::read_ends(&mut reading, &mut merge)?;
+        health::read(&mut reading, &mut merge)?;
+        offcpu::read(&mut reading, &mut merge)?;
+        gil::read(&mut reading, &mut merge)?;
+        eval::read(&mut reading, &mut merge)?;
+        arena::read(&mut reading, &mut merge)?;
+        nrt::read(&mut reading, &mut merge)?;
+        redundancy::read(&mut reading, &mut merge)?;
+        shm::read(&mut reading, &mut merge)?;
+        ucx::read(&mut reading, &mut merge)?;
+        regions::read(&mut reading, &mut merge)?;
+        merge.give(&mut reading, each)?;
         drop(snapshot);
         self.damage = reading.damage;
         Ok(())
-    }
-}
-
-/// Puts samples in order and the other events between them.
-struct Order<I: Iterator<Item = Event>> {
-    timed: std::iter::Peekable<I>,
-    held: BTreeMap<(Nanos, u64), Sample>,
-    next: u64,
-}
-
-impl<I: Iterator<Item = Event>> Order<I> {
-    fn push(&mut self, sample: Sample, each: &mut impl FnMut(Event)) {
-        self.held.insert((sample.at, self.next), sample);
-        self.next += 1;
-        if self.held.len() > REORDER {
-            self.give(each);
-        }
-    }
-
-    fn give(&mut self, each: &mut impl FnMut(Event)) {
-        let Some((_, sample)) = self.held.pop_first() else { return };
-        while let Some(event) = self.timed.next_if(|event| event.at() < Some(sample.at)) {
-            each(event);
-        }
-        each(Event::Sample(sample));
-    }
-
-    fn finish(mut self, each: &mut impl FnMut(Event)) {
-        while !self.held.is_empty() {
-            self.give(each);
-        }
-        self.timed.for_each(each);
     }
 }
 
@@ -154,6 +121,7 @@ fn connect_copy(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
 fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     // A row of `frames` has three texts.
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, (4 * MAX_TEXT) as i32)?;

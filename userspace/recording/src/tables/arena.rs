@@ -1,14 +1,15 @@
 //! The family `arena`: arenas and what happened to them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Filled, Nanos, Objects, ProcessRef, StackId};
 use rusqlite::{Connection, Result};
 
+use super::lookup::Lookup;
 use super::scan::Dense;
 use super::{Reading, Rows, regions};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 use crate::value::Name;
 
@@ -97,23 +98,24 @@ fn begun(connection: &Connection, at: Nanos, id: ArenaId, arena: &Arena) -> Resu
 }
 
 /// From the recording's beginning on: what an arena is follows from all that happened to it.
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let range = reading.range;
     let mut ids = Dense::default();
-    let mut begun: HashMap<ArenaId, Nanos> = HashMap::new();
-    reading.scan(Rows::All, |row: ArenaRow| {
+    merge.table(reading, Rows::All, &["begun_ns"], move |_, row: ArenaRow, events| {
         let ArenaRow { id, at, process, kind, address, bytes, born, parent } = row;
         let _ = ids.missing(id.0)?;
         if range.ends_after(at) {
-            begun.insert(id, at);
             let change = ArenaChange::Begun(Arena { process, kind, address, bytes, born, parent });
-            timed.push(Event::Arena { at, id, change });
+            events.push_back(Event::Arena { at, id, change });
         }
         Some(())
     })?;
-    reading.events(Rows::Until, timed, |row: ChangeRow| {
+    let mut begun = Lookup::new::<ArenaRow>(reading)?;
+    merge.table(reading, Rows::Until, &["at_ns"], move |reading, row: ChangeRow, events| {
         // What is told of an arena was never before its beginning.
-        let at = row.at.max(*begun.get(&row.id)?);
-        Some(Event::Arena { at, id: row.id, change: row.change()? })
+        let begun = begun.get(reading, row.id.0, |row: ArenaRow| (row.id.0, row.at));
+        let at = row.at.max(begun.filter(|begun| range.ends_after(*begun))?);
+        events.push_back(Event::Arena { at, id: row.id, change: row.change()? });
+        Some(())
     })
 }

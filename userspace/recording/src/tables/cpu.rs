@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use pyobs_model::{Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
+use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
 use rusqlite::{Connection, Result, Statement};
 
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 use crate::value::{Name, integer, integers};
 
@@ -78,8 +79,8 @@ pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> Result<()> 
     SampleRow { at, process, tid, cpu, stack, outcome, weight: Some(weight) }.insert_with(insert)
 }
 
-/// The samples in the order in which they were written. In recordings before there were weights each stands for `period`.
-pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, mut each: impl FnMut(Sample)) -> Result<(), Error> {
+/// In recordings before there were weights each stands for `period`.
+pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, merge: &mut Merge<'_>) -> Result<(), Error> {
     let mut outcomes = HashMap::new();
     reading.scan(Rows::All, |row: OutcomeRow| {
         let outcome = match &*row.name {
@@ -93,10 +94,10 @@ pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, mut each: impl FnMu
         outcomes.insert(row.id, outcome);
         Some(())
     })?;
-    reading.scan(Rows::Within, |row: SampleRow| {
+    merge.events(reading, Rows::Within, move |row: SampleRow| {
         let SampleRow { at, process, tid, cpu, stack, outcome, weight } = row;
         let outcome = *outcomes.get(&outcome)?;
-        each(Sample { at, process, tid, cpu, stack, weight: weight.unwrap_or(period), outcome });
-        Some(())
+        let weight = weight.unwrap_or(period);
+        Some(Event::Sample(Sample { at, process, tid, cpu, stack, weight, outcome }))
     })
 }

@@ -4,6 +4,7 @@ use pyobs_model::{Calls, Event, FrameId, Nanos, ProcessRef};
 
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::tables;
 
 tables! {
@@ -20,6 +21,6 @@ tables! {
     }
 }
 
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
-    reading.events(Rows::Within, timed, |calls| Some(Event::Calls(calls)))
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    merge.events(reading, Rows::Within, |calls| Some(Event::Calls(calls)))
 }

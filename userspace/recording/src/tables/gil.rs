@@ -5,6 +5,7 @@ use rusqlite::{Connection, Result};
 
 use super::{Reading, Rows, since_and_stacks};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 
 tables! {
@@ -47,9 +48,9 @@ pub(crate) fn held(connection: &Connection, at: Nanos, process: ProcessRef, tid:
     HeldRow { at, process, tid, held }.insert(connection)
 }
 
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let selection = reading.range.selection();
-    reading.scan(Rows::Since, |row: WaitRow| {
+    merge.table(reading, Rows::Since, &["at_ns"], move |_, row: WaitRow, events| {
         let WaitRow { at, process, tid, stack, holder_tid, holder_stack, count, total, length, from, stacks } = row;
         let holder = match holder_tid {
             Some(tid) => Some(GilHolder { tid, stack: holder_stack? }),
@@ -57,10 +58,10 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         };
         let (from, stacks) = since_and_stacks((from, stacks), (at, total, count));
         let wait = GilWait { from, at, process, tid, stack, holder, count, total, length, stacks };
-        timed.extend(wait.clipped(&selection).map(Event::GilWait));
+        events.extend(wait.clipped(&selection).map(Event::GilWait));
         Some(())
     })?;
-    reading.events(Rows::Within, timed, |row| {
+    merge.events(reading, Rows::Within, |row| {
         let HeldRow { at, process, tid, held } = row;
         Some(Event::GilHeld { at, process, tid, held })
     })

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Result, params};
 
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 use crate::value::{bounded, integer};
 
@@ -76,21 +77,21 @@ pub(crate) fn shed(connection: &Connection, at: Nanos, what: &Arc<str>) -> Resul
     ShedRow { at, what: Arc::clone(what) }.insert(connection)
 }
 
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
-    reading.events(Rows::All, timed, |row| {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    merge.events(reading, Rows::All, |row| {
         let LossRow { at, reason, count } = row;
         // Sums of these must not overflow, whatever the file says.
         (count <= 1 << 40).then_some(Event::Loss { at, reason, count })
     })?;
-    reading.events(Rows::All, timed, |row| {
+    merge.events(reading, Rows::All, |row| {
         let CostRow { at, bpf, cpu, rss_bytes, startup } = row;
         Some(Event::Cost { at, bpf, cpu, startup: startup.unwrap_or_default(), rss_bytes })
     })?;
-    reading.events(Rows::All, timed, |row: ShedRow| Some(Event::Shed { at: row.at, what: row.what }))?;
-    reading.scan(Rows::All, |row: MeasureRow| {
+    merge.events(reading, Rows::All, |row: ShedRow| Some(Event::Shed { at: row.at, what: row.what }))?;
+    merge.table(reading, Rows::All, &["from_ns"], |_, row: MeasureRow, events| {
         let MeasureRow { from, to, family, measure } = row;
-        timed.push(Event::measure(from, &family, &measure, true));
-        timed.extend(to.map(|to| Event::measure(to.max(from), &family, &measure, false)));
+        events.push_back(Event::measure(from, &family, &measure, true));
+        events.extend(to.map(|to| Event::measure(to.max(from), &family, &measure, false)));
         Some(())
     })
 }

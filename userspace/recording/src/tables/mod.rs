@@ -8,6 +8,7 @@ pub(crate) mod cpu;
 pub(crate) mod eval;
 pub(crate) mod gil;
 pub(crate) mod health;
+mod lookup;
 pub(crate) mod meta;
 pub(crate) mod nrt;
 pub(crate) mod offcpu;
@@ -21,7 +22,7 @@ pub(crate) mod ucx;
 
 use pyobs_model::Nanos;
 
-pub(crate) use scan::{Damage, Range, Reading, Rows, Source};
+pub(crate) use scan::{Damage, Range, Reading, Rows, Source, Span};
 
 use crate::table::Description;
 

@@ -5,6 +5,7 @@ use rusqlite::{Connection, Result};
 
 use super::{Reading, Rows, regions};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::tables;
 
 // Births wait for the names of their stacks, so a death may come first: then the row has no process yet.
@@ -46,20 +47,21 @@ pub(crate) fn change(connection: &Connection, at: Nanos, id: MemInfoId, change: 
 }
 
 /// From the recording's beginning on: what is left follows from all that was born.
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
-    let places = regions::read_data(reading)?;
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    let mut places = regions::places(reading)?;
     let range = reading.range;
-    reading.scan(Rows::All, |row: MemInfoRow| {
+    merge.table(reading, Rows::All, &["born_ns"], move |reading, row: MemInfoRow, events| {
         let id = row.id;
         // One whose birth's stack got no number, or whose birth a cut recording lacks.
         let Some(born) = row.born_ns else { return Some(()) };
         let (process, bytes, stack) = (row.process?, row.bytes?, row.stack?);
+        let data = places(reading, id);
         let mut tell = |at: Nanos, change| {
             if range.ends_after(at) {
-                timed.push(Event::MemInfo { at, id, change });
+                events.push_back(Event::MemInfo { at, id, change });
             }
         };
-        tell(born, MemInfoChange::Born { process, bytes, data: places.get(&id).copied().unwrap_or(0), stack });
+        tell(born, MemInfoChange::Born { process, bytes, data: data.unwrap_or(0), stack });
         if let Some((looked, count)) = row.looked_ns.zip(row.refs) {
             tell(looked.max(born), MemInfoChange::Referenced(count));
         }

@@ -8,7 +8,11 @@ use rusqlite::{Connection, Result};
 
 use super::{Reading, Rows, since_and_stacks};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
+
+/// Names of wakers that are kept once; those beyond are kept with each sleep.
+const NAMES_MAX: usize = 1 << 12;
 
 tables! {
     /// Family `offcpu`: a thread went off its CPU, and came back at `at_ns`. One row may stand for several sleeps of
@@ -55,17 +59,19 @@ pub(crate) fn sleep(connection: &Connection, sleep: &Sleep) -> Result<()> {
     row.insert(connection)
 }
 
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     // A few threads wake all the others.
     let mut names: HashSet<Arc<str>> = HashSet::new();
-    let mut known = |name: Arc<str>| {
+    let mut known = move |name: Arc<str>| {
         names.get(&name).cloned().unwrap_or_else(|| {
-            names.insert(Arc::clone(&name));
+            if names.len() < NAMES_MAX {
+                names.insert(Arc::clone(&name));
+            }
             name
         })
     };
     let selection = reading.range.selection();
-    reading.scan(Rows::Since, |row: SleepRow| {
+    merge.table(reading, Rows::Since, &["at_ns"], move |_, row: SleepRow, events| {
         let waker = match row.waker_pid {
             Some(pid) => Some(Waker { pid, tid: row.waker_tid?, name: known(row.waker_name?) }),
             None => None,
@@ -73,7 +79,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         let SleepRow { at, process, tid, stack, reason, count, total, length, from, stacks, .. } = row;
         let (from, stacks) = since_and_stacks((from, stacks), (at, total, count));
         let sleep = Sleep { from, at, process, tid, stack, reason, count, total, length, stacks, waker };
-        timed.extend(sleep.clipped(&selection).map(Event::Sleep));
+        events.extend(sleep.clipped(&selection).map(Event::Sleep));
         Some(())
     })
 }

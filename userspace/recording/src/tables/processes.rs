@@ -8,6 +8,7 @@ use rusqlite::{Connection, Result, params};
 use super::scan::Dense;
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::tables;
 use crate::value::integer;
 
@@ -48,25 +49,27 @@ pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, nam
     ThreadRow { process, tid, name: Arc::clone(name) }.named(connection)
 }
 
-/// Gives the definitions to `each`, and the ends, which have a time, to `timed`.
-pub(crate) fn read(
-    reading: &mut Reading<'_>,
-    timed: &mut Vec<Event>,
-    mut each: impl FnMut(Event),
-) -> Result<(), Error> {
+/// Gives the definitions.
+pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
     let mut ids = Dense::default();
     reading.scan(Rows::All, |row: ProcessRow| {
-        let ProcessRow { id, pid, ppid, command, python, started_ns: started, ended_ns } = row;
+        let ProcessRow { id, pid, ppid, command, python, started_ns: started, .. } = row;
         for missing in ids.missing(id.0)? {
             each(Event::Process { id: ProcessRef(missing), process: unknown() });
         }
         each(Event::Process { id, process: Process { pid, ppid, command, python, started } });
-        timed.extend(ended_ns.map(|at| Event::ProcessEnd { id, at }));
         Some(())
     })?;
     reading.scan(Rows::All, |row: ThreadRow| {
         let ThreadRow { process, tid, name } = row;
         (process.0 < ids.len()).then(|| each(Event::Thread { process, tid, name }))
+    })
+}
+
+/// The ends, which have a time.
+pub(crate) fn read_ends(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    merge.again(reading, &["ended_ns"], |row: ProcessRow, events| {
+        events.extend(row.ended_ns.map(|at| Event::ProcessEnd { id: row.id, at }));
     })
 }
 

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Result};
 
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 use crate::value::Name;
 
@@ -103,8 +104,8 @@ pub(crate) fn watchpoints(connection: &Connection, at: Nanos, counts: &Watchpoin
     row.insert(connection)
 }
 
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
-    reading.events(Rows::Within, timed, |row| {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    merge.events(reading, Rows::Within, |row| {
         let AccessRow { at, process, tid, stack, weight, memory, detail, stores, element_of } = row;
         let touched = match memory {
             Some(memory) => Some(Touched::from_name(&memory, detail)?),
@@ -113,12 +114,12 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         let element_of = element_of.flatten();
         Some(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }))
     })?;
-    reading.events(Rows::Within, timed, |row| {
+    merge.events(reading, Rows::Within, |row| {
         let PairRow { at, process, tid, first, second, kind, memory, detail, bytes, equal, unread, address } = row;
         let (touched, address) = (Touched::from_name(&memory, detail)?, address.flatten());
         Some(Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread }))
     })?;
-    reading.events(Rows::Within, timed, |row| {
+    merge.events(reading, Rows::Within, |row| {
         let CallRow { at, process, tid, stack, callee, varying, same_result } = row;
         let compared = match (varying, same_result) {
             (Some(varying), None) => Compared::Arguments { varying },
@@ -127,7 +128,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         };
         Some(Event::Call(NativeCall { at, process, tid, stack, callee, compared }))
     })?;
-    reading.events(Rows::Within, timed, |row| {
+    merge.events(reading, Rows::Within, |row| {
         let WatchpointsRow { at, sampler, samples, undecoded, armed, traps, timed_out, taken, storms } = row;
         let counts = Watchpoints { sampler, samples, undecoded, armed, traps, timed_out, taken, storms };
         Some(Event::Watchpoints { at, counts })

@@ -1,12 +1,12 @@
 //! Where the families `arena`, `nrt` and `shm` have found things in processes' memory, and what of it was there.
 
-use std::collections::HashMap;
-
 use pyobs_model::{ArenaChange, ArenaId, Event, MemInfoId, Nanos, Pid, ProcessRef, Resident, SegmentChange, SegmentId};
 use rusqlite::{Connection, Result};
 
+use super::lookup::Lookup;
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 
 // Addresses of user space fit SQLite's integers.
@@ -97,19 +97,19 @@ pub(crate) fn data(connection: &Connection, id: MemInfoId, address: u64) -> Resu
     DataRow { meminfo: id, address }.insert(connection)
 }
 
-/// Where the data of MemInfos lies.
-pub(crate) fn read_data(reading: &mut Reading<'_>) -> Result<HashMap<MemInfoId, u64>, Error> {
-    let mut places = HashMap::new();
-    reading.scan(Rows::All, |row: DataRow| {
-        places.insert(row.meminfo, row.address);
-        Some(())
-    })?;
-    Ok(places)
+/// Where the data of a MemInfo lies.
+pub(crate) fn places(
+    reading: &mut Reading<'_>,
+) -> Result<impl FnMut(&mut Reading<'_>, MemInfoId) -> Option<u64> + use<>, Error> {
+    let mut places = Lookup::new::<DataRow>(reading)?;
+    Ok(move |reading: &mut Reading<'_>, id: MemInfoId| {
+        places.get(reading, id.0, |row: DataRow| (row.meminfo.0, row.address))
+    })
 }
 
 /// From the recording's beginning on: what lies where follows from all that began and ended.
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
-    reading.events(Rows::Until, timed, |row| {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    merge.events(reading, Rows::Until, |row| {
         let MappingRow { at, id, pid, address, bytes, offset } = row;
         let change = match offset {
             Some(offset) => SegmentChange::Mapped { pid, address, bytes, offset },
@@ -117,7 +117,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         };
         Some(Event::Segment { at, id, change })
     })?;
-    reading.events(Rows::Until, timed, |row| {
+    merge.events(reading, Rows::Until, |row| {
         let SegmentResidentRow { at, id, pid, bytes: resident, share } = row;
         let change = match pid {
             Some(pid) => SegmentChange::Shown { pid, resident, share: share? },
@@ -125,12 +125,12 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         };
         Some(Event::Segment { at, id, change })
     })?;
-    reading.events(Rows::Until, timed, |row| {
+    merge.events(reading, Rows::Until, |row| {
         let ProcessResidentRow { at, process, total, anonymous, files, shared, segments, share } = row;
         let resident = Resident { total, anonymous, files, shared, segments, share };
         Some(Event::Resident { at, process, resident })
     })?;
-    reading.events(Rows::Until, timed, |row| {
+    merge.events(reading, Rows::Until, |row| {
         let SlabRow { at, id, address, bytes } = row;
         Some(Event::Arena { at, id, change: ArenaChange::Slab { address, bytes } })
     })

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use pyobs_model::{Event, Nanos, Selection};
-use rusqlite::{Connection, ErrorCode, params};
+use pyobs_model::{Nanos, Selection};
+use rusqlite::{Connection, ErrorCode, Row, params};
 
 use crate::Error;
 use crate::table::{Cells, Sort, Table};
@@ -110,6 +110,17 @@ impl Source {
     }
 }
 
+/// Row ids after `after`, up to `until`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) after: i64,
+    pub(crate) until: i64,
+}
+
+impl Span {
+    pub(crate) const ALL: Self = Self { after: i64::MIN, until: i64::MAX };
+}
+
 /// A recording that is being read, and what could not be used of it so far.
 pub(crate) struct Reading<'s> {
     pub(crate) source: &'s Source,
@@ -130,22 +141,8 @@ impl Reading<'_> {
         from.unwrap_or_default() + &to.unwrap_or_default()
     }
 
-    /// Collects the event that each row is.
-    pub(crate) fn events<T: Table>(
-        &mut self,
-        rows: Rows,
-        events: &mut Vec<Event>,
-        event: impl Fn(T) -> Option<Event>,
-    ) -> Result<(), Error> {
-        self.scan(rows, |row| {
-            events.push(event(row)?);
-            Some(())
-        })
-    }
-
-    /// Calls `each` with each row of a table, in the order of row ids. A row that makes no sense, or that `each`
-    /// refuses, is counted in `damage`.
-    pub(crate) fn scan<T: Table>(&mut self, rows: Rows, mut each: impl FnMut(T) -> Option<()>) -> Result<(), Error> {
+    /// The query for a span of a table's rows; `None` if the recording does not have the table.
+    pub(crate) fn query<T: Table>(&mut self, rows: Rows) -> Result<Option<String>, Error> {
         let table = T::TABLE.name;
         let (mut columns, newer) = (T::TABLE.names(Sort::Plain), T::TABLE.names(Sort::Newer));
         let has = |columns: &[_]| self.source.has(table, columns);
@@ -153,15 +150,54 @@ impl Reading<'_> {
             Ok((true, true)) => columns.extend(newer),
             Ok((true, false)) => {}
             // A recording of a pyobs that did not have this family yet.
-            Ok((false, _)) => return Ok(()),
-            Err(error) => return self.judge(error, table),
+            Ok((false, _)) => return Ok(None),
+            Err(error) => return self.judge(error, table).map(|()| None),
         }
+        Ok(Some(self.query_of(table, &columns, rows)))
+    }
+
+    /// The query for columns that a table is known to have.
+    pub(crate) fn query_of(&self, table: &str, columns: &[&str], rows: Rows) -> String {
         let (list, condition) = (columns.join(", "), self.condition(rows));
-        let sql =
-            format!("SELECT rowid, {list} FROM main.{table} NOT INDEXED WHERE rowid > ?1 {condition} ORDER BY rowid");
-        let mut last = i64::MIN;
+        format!(
+            "SELECT rowid, {list} FROM main.{table} NOT INDEXED WHERE rowid > ?1 AND rowid <= ?2 {condition} ORDER BY rowid"
+        )
+    }
+
+    /// Calls `each` with each row of a table, in the order of row ids. A row that makes no sense, or that `each`
+    /// refuses, is counted in `damage`.
+    pub(crate) fn scan<T: Table>(&mut self, rows: Rows, mut each: impl FnMut(T) -> Option<()>) -> Result<(), Error> {
+        let Some(query) = self.query::<T>(rows)? else { return Ok(()) };
+        self.rows(&query, Span::ALL, |_, row| each(row))
+    }
+
+    /// The same for a span of the rows that `query` gives.
+    pub(crate) fn rows<T: Table>(
+        &mut self,
+        query: &str,
+        span: Span,
+        mut each: impl FnMut(&mut Self, T) -> Option<()>,
+    ) -> Result<(), Error> {
+        let table = T::TABLE.name;
+        self.walk(table, query, span, |reading, id, row| {
+            let row = if id < 0 { None } else { T::read(Cells::of(row)) };
+            if row.and_then(|row| each(reading, row)).is_none() {
+                reading.damage.row(table);
+            }
+        })
+    }
+
+    /// Calls `each` with what `query` gives of a table, whatever it is.
+    pub(crate) fn walk(
+        &mut self,
+        table: &'static str,
+        query: &str,
+        span: Span,
+        mut each: impl FnMut(&mut Self, i64, &Row<'_>),
+    ) -> Result<(), Error> {
+        let mut last = span.after;
         loop {
-            match self.rows(&sql, &mut last, &mut each) {
+            match self.step(table, query, (&mut last, span.until), &mut each) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::TooBig) => {
                     self.damage.row(table);
@@ -177,15 +213,16 @@ impl Reading<'_> {
         }
     }
 
-    fn rows<T: Table>(
+    fn step(
         &mut self,
-        sql: &str,
-        last: &mut i64,
-        each: &mut impl FnMut(T) -> Option<()>,
+        table: &'static str,
+        query: &str,
+        (last, until): (&mut i64, i64),
+        each: &mut impl FnMut(&mut Self, i64, &Row<'_>),
     ) -> rusqlite::Result<()> {
-        let table = T::TABLE.name;
-        let mut statement = self.source.connection.prepare(sql)?;
-        let mut rows = statement.query(params![*last])?;
+        let source = self.source;
+        let mut statement = source.connection.prepare_cached(query)?;
+        let mut rows = statement.query(params![*last, until])?;
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
             // Pages that point at each other make rows come again, and could do so for ever.
@@ -194,12 +231,17 @@ impl Reading<'_> {
                 return Ok(());
             }
             *last = id;
-            let row = if id < 0 { None } else { T::read(Cells::of(row)) };
-            if row.and_then(&mut *each).is_none() {
-                self.damage.row(table);
-            }
+            each(self, id, row);
         }
         Ok(())
+    }
+
+    /// Reads again what was read or will be, so that its damage is not counted twice.
+    pub(crate) fn quietly<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        let damage = self.damage.clone();
+        let result = read(self);
+        self.damage = damage;
+        result
     }
 
     /// Damage costs the rest of one table; anything else ends the reading.

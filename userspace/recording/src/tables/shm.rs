@@ -1,14 +1,15 @@
 //! The family `shm`: segments and what happened to them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyobs_model::{Event, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
 use rusqlite::{Connection, Result};
 
+use super::lookup::Lookup;
 use super::scan::Dense;
 use super::{Reading, Rows, regions};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::{Table, tables};
 use crate::value::Name;
 
@@ -99,23 +100,24 @@ fn begun(connection: &Connection, at: Nanos, id: SegmentId, segment: &Segment) -
 }
 
 /// From the recording's beginning on: what a segment is follows from all that happened to it.
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let range = reading.range;
     let mut ids = Dense::default();
-    let mut begun: HashMap<SegmentId, Nanos> = HashMap::new();
-    reading.scan(Rows::All, |row: SegmentRow| {
+    merge.table(reading, Rows::All, &["begun_ns"], move |_, row: SegmentRow, events| {
         let SegmentRow { id, at, dev, ino, generation, kind, name, linked, bytes, creator } = row;
         let _ = ids.missing(id.0)?;
         if range.ends_after(at) {
-            begun.insert(id, at);
             let segment = Segment { dev, ino, generation, kind, name, linked, bytes, creator };
-            timed.push(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
+            events.push_back(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
         }
         Some(())
     })?;
-    reading.events(Rows::Until, timed, |row: ChangeRow| {
+    let mut begun = Lookup::new::<SegmentRow>(reading)?;
+    merge.table(reading, Rows::Until, &["at_ns"], move |reading, row: ChangeRow, events| {
         // What is told of a segment was never before its beginning.
-        let at = row.at.max(*begun.get(&row.id)?);
-        Some(Event::Segment { at, id: row.id, change: row.change()? })
+        let begun = begun.get(reading, row.id.0, |row: SegmentRow| (row.id.0, row.at));
+        let at = row.at.max(begun.filter(|begun| range.ends_after(*begun))?);
+        events.push_back(Event::Segment { at, id: row.id, change: row.change()? });
+        Some(())
     })
 }

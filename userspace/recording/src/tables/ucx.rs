@@ -8,6 +8,7 @@ use rusqlite::{Connection, Result};
 
 use super::{Reading, Rows};
 use crate::Error;
+use crate::merge::Merge;
 use crate::table::tables;
 
 // Stacks wait for their names, and futures are set later: each part of a row comes when it is known. Tags, addresses
@@ -151,12 +152,12 @@ impl TransferRow {
     }
 }
 
-pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<(), Error> {
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let range = reading.range;
-    reading.scan(Rows::All, |row: TransferRow| {
+    merge.table(reading, Rows::All, &["seen_ns", "asked_ns", "woken_ns"], move |_, row: TransferRow, events| {
         let mut tell = |at: Nanos, change| {
             if range.has(at) {
-                timed.push(Event::Transfer { at, id: row.id, change });
+                events.push_back(Event::Transfer { at, id: row.id, change });
             }
         };
         // One whose end a cut recording lacks has the rest only.
@@ -171,7 +172,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, timed: &mut Vec<Event>) -> Result<
         }
         Some(())
     })?;
-    reading.events(Rows::Within, timed, |transfers| Some(Event::Transfers(transfers)))?;
+    merge.events(reading, Rows::Within, |transfers| Some(Event::Transfers(transfers)))?;
     // What a thread has done up to then follows from the latest word of it.
-    reading.events(Rows::Until, timed, |thread| Some(Event::TransferThread(thread)))
+    merge.events(reading, Rows::Until, |thread| Some(Event::TransferThread(thread)))
 }
