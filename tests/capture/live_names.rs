@@ -72,7 +72,7 @@ fn check(python: &Python) {
     let head: Vec<u64> = printed.next().unwrap().split('\t').map(|number| number.parse().unwrap()).collect();
     let [runtime, version, code_type] = head[..] else { panic!("{head:?}") };
     let version = Version::from_hex(version).unwrap();
-    let layout = match layout_for(&version) {
+    let layout = match layout_for(&version, false) {
         Some(layout) => layout.clone(),
         None => debug_offsets::read(&memory, runtime, version).unwrap(),
     };

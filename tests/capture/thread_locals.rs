@@ -12,10 +12,15 @@ const IMITATION: &str = r#"
 __thread long padding = 1;
 __thread void *_Py_tss_tstate VISIBILITY;
 const unsigned long Py_Version = VERSION;
-struct { long before[4]; int is_initialized; unsigned key; long after[8]; } _PyRuntime
-    __attribute__((section(".PyRuntime"))) = { .key = 3 };
+struct state { int check_enabled; void *interpreter, *other; int is_initialized; unsigned key; };
+struct { long before; struct state gilstate; long after[8]; } _PyRuntime
+    __attribute__((section(".PyRuntime"))) = { .gilstate.key = 3 };
 __attribute__((noipa)) void *PyThread_tss_get(void *key) { return key; }
-void *PyGILState_GetThisThreadState(void) { return PyThread_tss_get(&_PyRuntime.is_initialized); }
+/* A debug build does not inline it. */
+static INLINE void *this_thread_state(struct state *state) {
+    return state->interpreter ? PyThread_tss_get(&state->is_initialized) : 0;
+}
+void *PyGILState_GetThisThreadState(void) { return this_thread_state(&_PyRuntime.gilstate); }
 void *PyThreadState_Get(void) { if (!_Py_tss_tstate) __builtin_trap(); return _Py_tss_tstate; }
 void *_PyThreadState_UncheckedGet(void) { return _Py_tss_tstate; }
 int _PyEval_EvalFrameDefault(int x) { return x ? padding : 0; }
@@ -26,7 +31,8 @@ int main(void) { return 0; }
 type Way = (&'static str, &'static [&'static str], fn(&TlsAccess) -> bool);
 
 const HIDDEN: &str = "-DVISIBILITY=__attribute__((visibility(\"hidden\")))";
-const WAYS: [Way; 9] = [
+const NOT_INLINED: &str = "-DINLINE=__attribute__((noinline))";
+const WAYS: [Way; 11] = [
     ("general-dynamic.so", &["-shared", "-fPIC"], is_dynamic),
     ("hidden-dynamic.so", &["-shared", "-fPIC", HIDDEN], is_dynamic),
     ("local-dynamic.so", &["-shared", "-fPIC", HIDDEN, "-ftls-model=local-dynamic", "-s"], is_dynamic),
@@ -36,6 +42,8 @@ const WAYS: [Way; 9] = [
     ("program", &["-rdynamic", "-s"], is_direct),
     ("fixed-program", &["-rdynamic", "-no-pie", "-fno-pie"], is_direct),
     ("unoptimised.so", &["-shared", "-fPIC", "-O0"], is_dynamic),
+    ("debug.so", &["-shared", "-fPIC", "-Og", NOT_INLINED], is_dynamic),
+    ("fixed-debug-program", &["-rdynamic", "-no-pie", "-fno-pie", "-Og", NOT_INLINED], is_direct),
 ];
 const EMBEDDED: &[&str] = &["-fvisibility=hidden"];
 const SHARED: &[&str] = &["-shared", "-fPIC"];
@@ -72,7 +80,8 @@ fn build(name: &str, options: &[&str]) -> Vec<u8> {
     let (source, output) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&source, IMITATION).unwrap();
     let mut cc = Command::new("cc");
-    cc.args(["-O2", "-w", "-DVERSION=0x030c01f0UL", "-DVISIBILITY="]).args(options);
+    cc.args(["-O2", "-w", "-DVERSION=0x030c01f0UL", "-DVISIBILITY=", "-DINLINE=inline __attribute__((always_inline))"]);
+    cc.args(options);
     let made = cc.arg("-o").arg(&output).arg(&source).output().unwrap();
     assert!(made.status.success(), "{cc:?}: {}", String::from_utf8_lossy(&made.stderr));
     std::fs::read(output).unwrap()

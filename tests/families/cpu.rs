@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::collections::BTreeMap;
+use std::env;
 use std::process::{Command, ExitCode};
 
 use rusqlite::Connection;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
         truth("3.12", 4, 10),
         deep_stacks_are_complete(),
         samples_record_their_cpu(),
+        debug_builds_are_read_like_others(),
         too_deep_stacks_keep_the_leaf_and_are_counted(),
         two_recordings_at_once_agree(),
         a_rate_is_samples_per_second_of_cpu(),
@@ -45,6 +47,24 @@ fn truth(version: &'static str, threads: u32, seconds: u32) -> Case {
     case(format!("shares_are_true_on_{version}_with_{threads}_thread{plural}_for_{seconds}_s"), body)
         .needs(needs::root())
         .needs(needs::python(version))
+}
+
+/// The interpreters in PYOBS_TEST_INTERPRETERS (paths, separated by colons) are usually builds that no distribution
+/// installs, such as those with `--with-pydebug --with-trace-refs`.
+fn debug_builds_are_read_like_others() -> Case {
+    let paths = || env::var_os("PYOBS_TEST_INTERPRETERS").iter().flat_map(env::split_paths).collect::<Vec<_>>();
+    let body = move || {
+        for path in paths() {
+            eprintln!("  {}", path.display());
+            let mut command = command(&path);
+            command.arg("-B").arg(workload("known_shares.py")).args(["10", "1"]);
+            let recording = samples_of(command);
+            assert!(recording.status.success(), "{}", recording.stderr);
+            shares_are_true(&recording, 10);
+        }
+    };
+    let named = move || if paths().is_empty() { Err("PYOBS_TEST_INTERPRETERS names none".to_owned()) } else { Ok(()) };
+    case("debug_builds_are_read_like_others", body).needs(needs::root()).needs(named())
 }
 
 /// Compares shares with the ones that the program measured by the threads' CPU clocks.

@@ -1,4 +1,4 @@
-//! Tests whether CPU seconds and shares are right, whatever is dropped, however short the recording, and whatever
+//! Tests that CPU seconds and shares are right, whatever is dropped, however short the recording, and whatever
 //! coincides with the sampler's period.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]

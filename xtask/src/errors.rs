@@ -4,7 +4,7 @@ use std::{fmt, process::ExitCode};
 
 use anyhow::{Error, Result};
 
-/// An error with another exit code than 1.
+/// An error with an exit code other than 1.
 #[derive(Debug)]
 enum Failure {
     Usage(String),

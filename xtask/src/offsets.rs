@@ -289,6 +289,11 @@ fn read(path: &Path) -> Result<Generated> {
     let fields_of_it = FIELDS.iter().filter(|field| field.4.contains(&minor));
     let wanted: Vec<&str> = fields_of_it.flat_map(|field| field.2).copied().collect();
     let (types, producer) = Types::read(&gimli::Dwarf::load(section)?, &wanted)?;
+    let object = types.structures.get(OBJECT[0]);
+    ensure!(
+        object.is_none_or(|object| types.member(object, "_ob_next").is_none()),
+        "its objects have the additional fields of Py_TRACE_REFS"
+    );
     let mut built_from = BTreeMap::from([
         ("version", toml::Value::from(version.as_str())),
         ("file", path.file_name().and_then(|name| name.to_str()).unwrap_or_default().into()),

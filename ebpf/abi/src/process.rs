@@ -149,9 +149,9 @@ pub mod entry {
 pub const NONE: u32 = u32::MAX;
 
 /// Bounds `Layout::frame_size`. User space refuses a larger layout.
-pub const FRAME_MAX: usize = 128;
+pub const FRAME_MAX: usize = 144;
 /// Bounds `Layout::frame_window`.
-pub const WINDOW_MAX: usize = 1920;
+pub const WINDOW_MAX: usize = 1904;
 
 shared!(Layout, 140);
 

@@ -1,4 +1,4 @@
-//! Tests the whole machine: many processes at once, of which only the Python processes appear.
+//! Tests the whole machine: only the Python processes appear among many processes at once.
 
 use pyobs_tests::{Case, Record, Workload, case, command, json, needs, workload};
 

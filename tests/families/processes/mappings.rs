@@ -1,5 +1,5 @@
 //! Tests how pyobs notices executable mappings: by the programs at system calls if some family runs them, as by
-//! default, and else by the kernel's side-band records.
+//! default, and otherwise by the kernel's side-band records.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 //! Tests samples whose addresses the processor reports (PEBS). The development machines cannot take these, so page
-//! faults, which also have an address, replace them. The program's stores are known by construction.
+//! faults, which also have an address, stand in for them. The program's stores are known by construction.
 
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{record, script};
 
 const VARIABLE: &str = "PYOBS_UCXX_DASK";
-/// The program's rounds. In each, one worker adds up arrays of both, of which this many are the other's.
+/// The program's rounds. In each, one worker adds up arrays of both; this many come from the other worker.
 const ROUNDS: usize = 5;
 const OF_THE_OTHER: usize = 3;
 const MIB: u64 = 2;

@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::{ITERATIONS, lines, record, script};
 
 const SIZES: [u64; 2] = [4096, 1 << 20];
-/// Buffers of each of the driver's transfers of several.
+/// The number of buffers in each of the driver's transfers of several.
 const FRAMES: u64 = 4;
 
-/// Versions before 0.50 lack a module of which the driver replaces a function. This one stands in for it.
+/// Versions before 0.50 lack a module in which the driver replaces a function. This one stands in for it.
 const BEFORE: &str = "
 import importlib.machinery, sys
 class Context:

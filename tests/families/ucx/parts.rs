@@ -11,7 +11,7 @@ use super::{interpreter, record, script};
 const HEADER_BYTES: u64 = 1209;
 const ROUNDS: u64 = 6;
 
-/// The number of buffers, the size of the first, of which all others are multiples, and the number of announcing
+/// The number of buffers, the size of the first (the others are multiples of it), and the number of announcing
 /// messages.
 const KINDS: [(u64, u64, usize); 4] = [(150, 16, 2), (100, 16, 1), (101, 16, 2), (4, HEADER_BYTES, 1)];
 

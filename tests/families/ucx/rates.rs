@@ -27,7 +27,7 @@ fn sheds(recording: &Recording, words: &str) -> bool {
     shed.iter().any(|what| what.as_str().is_some_and(|what| what.contains(words)))
 }
 
-/// Sends as fast as it can for three seconds, then 800 slowly, of which the last are followed again.
+/// Sends as fast as it can for three seconds, then 800 slowly. The last of these are followed again.
 fn many() {
     let recording = Built::new(&[]).run("many");
     let (called, sent) = (printed(&recording, "called"), printed(&recording, "sent"));

@@ -3,7 +3,7 @@
 use pyobs_abi::copy::{PAGE_SIZE, StackCopy};
 use pyobs_abi::stack::Sample;
 
-use crate::record::Stack;
+use crate::pipeline::decode::Stack;
 
 /// How long a sample's pages may take to arrive, in nanoseconds.
 const UNDER_WAY: u64 = 20_000_000;

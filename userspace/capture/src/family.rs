@@ -38,8 +38,9 @@ use crate::intern::Interner;
 use crate::kernel::btf::Offsets;
 use crate::kernel::object::Object;
 use crate::kernel::program::ProgramSpec;
-use crate::processes::Processes;
-use crate::record::{Plain, Stack};
+use crate::machine;
+use crate::pipeline::decode::{Plain, Stack};
+use crate::pipeline::processes::Processes;
 use crate::session::error::StartError;
 use crate::session::options::Options;
 
@@ -125,27 +126,53 @@ pub struct Start<'a> {
     pub notes: &'a mut Vec<String>,
 }
 
-/// What a collector works with.
-pub struct Context<'a> {
-    /// Time since the recording began.
-    pub now: Nanos,
-    /// When the recording began, on `CLOCK_MONOTONIC`.
+impl<'a> Start<'a> {
+    pub fn new(options: &'a Options, context: &'a mut Context, meta: &'a mut Meta) -> Self {
+        let Context { start, object, processes, interner, events, notes, .. } = context;
+        Self { options, object, processes, interner, meta, start: *start, events, notes }
+    }
+}
+
+/// What the pipeline and the collectors work with.
+pub struct Context {
+    /// On `CLOCK_MONOTONIC`. The end is unknown until the samplers are detached.
     pub start: Nanos,
+    pub end: Option<Nanos>,
     /// No more records will come.
     pub at_the_end: bool,
     /// The CPU samplers keep one sample in this many.
     pub keep_every: u64,
-    pub object: &'a mut Object,
-    pub processes: &'a mut Processes,
-    pub interner: &'a mut Interner,
+    pub object: Object,
+    pub processes: Processes,
+    pub interner: Interner,
     /// CPU samples named since the last [`Collector::advance`].
-    pub samples: &'a mut Vec<Sample>,
-    pub events: &'a mut Vec<Event>,
+    pub samples: Vec<Sample>,
+    pub events: Vec<Event>,
     /// Sentences for the user.
-    pub notes: &'a mut Vec<String>,
+    pub notes: Vec<String>,
 }
 
-impl Context<'_> {
+impl Context {
+    pub fn new(object: Object, processes: Processes, start: Nanos) -> Self {
+        Self {
+            start,
+            end: None,
+            at_the_end: false,
+            keep_every: 1,
+            object,
+            processes,
+            interner: Interner::default(),
+            samples: Vec::new(),
+            events: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Time since the recording began, at most its length.
+    pub fn now(&self) -> Nanos {
+        self.end.unwrap_or_else(machine::monotonic).saturating_sub(self.start)
+    }
+
     /// Converts a time on the kernel's clock to one in the recording.
     pub fn at(&self, time: u64) -> Nanos {
         Nanos(time).saturating_sub(self.start)
@@ -183,33 +210,33 @@ pub trait Collector {
     fn begin(&mut self, _start: Nanos) {}
 
     /// Handles a record without a stack. `None` if its contents do not match its kind.
-    fn record(&mut self, _record: &Plain, _context: &mut Context<'_>) -> Option<()> {
+    fn record(&mut self, _record: &Plain, _context: &mut Context) -> Option<()> {
         None
     }
 
     /// Handles a record with a stack. Returns the number under which [`Self::named`] delivers the stack;
     /// `None` if it is not wanted.
-    fn wants(&mut self, _stack: &Stack, _process: ProcessRef, _context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, _stack: &Stack, _process: ProcessRef, _context: &mut Context) -> Option<u64> {
         None
     }
 
     /// Delivers the stack wanted under this number, with all frames named.
-    fn named(&mut self, _number: u64, _stack: NamedStack, _context: &mut Context<'_>) {}
+    fn named(&mut self, _number: u64, _stack: NamedStack, _context: &mut Context) {}
 
     /// Announces a CPU sample, for whichever family it was taken.
     fn sampled(&mut self, _sample: &stack::Sample, _process: ProcessRef) {}
 
     /// Announces that a process has forked; the child is already known.
-    fn forked(&mut self, _parent: u32, _child: (u32, ProcessRef), _at: Nanos, _context: &mut Context<'_>) {}
+    fn forked(&mut self, _parent: u32, _child: (u32, ProcessRef), _at: Nanos, _context: &mut Context) {}
 
     /// Announces that a process ends or becomes another program.
-    fn ended(&mut self, _pid: u32, _at: Nanos, _context: &mut Context<'_>) {}
+    fn ended(&mut self, _pid: u32, _at: Nanos, _context: &mut Context) {}
 
     /// Announces that some processes' memory maps were read again.
-    fn mapped(&mut self, _context: &mut Context<'_>) {}
+    fn mapped(&mut self, _context: &mut Context) {}
 
     /// Runs one turn of the loop.
-    fn advance(&mut self, _context: &mut Context<'_>) {}
+    fn advance(&mut self, _context: &mut Context) {}
 
     /// When it needs the next turn.
     fn next_due(&self) -> Option<Duration> {
@@ -220,7 +247,7 @@ pub trait Collector {
     fn costs(&mut self, _object: &Object, _costs: &mut Vec<Spent>) {}
 
     /// Keeps to the arbiter's limits from now on. Returns whether it does.
-    fn keep(&mut self, _arbiter: &Arbiter, _context: &mut Context<'_>) -> bool {
+    fn keep(&mut self, _arbiter: &Arbiter, _context: &mut Context) -> bool {
         true
     }
 

@@ -28,9 +28,9 @@ use crate::libc_layout::inspect_libc;
 use crate::memory::Memory;
 use crate::native::names::{Names, Source, demangle, perf_map};
 use crate::native::table;
+use crate::pipeline::decode::Record;
 use crate::prefetch::{fill_loaded, prefetch};
 use crate::process_maps::{Mappings, lines};
-use crate::record::Record;
 use crate::registry;
 
 /// A target's name, and what it does with an input.
@@ -56,7 +56,7 @@ fn version(number: u8) -> Version {
 }
 
 fn layout(number: u8) -> Option<&'static Layout> {
-    layout_for(&version(number))
+    layout_for(&version(number), false)
 }
 
 /// Memory in which every address contains one of the input's bytes, so that every pointer is valid.

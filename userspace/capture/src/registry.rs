@@ -12,7 +12,7 @@ use crate::family::FamilySpec;
 use crate::kernel::object::system_calls::{self, Points};
 use crate::kernel::object::{Contents, LIFECYCLE};
 use crate::kernel::program::ProgramSpec;
-use crate::record::Kind;
+use crate::pipeline::decode::Kind;
 
 /// In the order of [`Family::ALL`].
 pub static SPECS: [FamilySpec; Family::ALL.len()] =

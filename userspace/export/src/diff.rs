@@ -9,7 +9,7 @@ use inferno::flamegraph;
 use pyobs_model::Model;
 use pyobs_model::diff::Diff;
 
-use crate::folded::Stacks;
+use crate::folded::FoldedStacks;
 use crate::names::{empty_selection, metadata};
 use crate::{Error, Options, json, svg};
 
@@ -47,6 +47,6 @@ pub fn picture(before: &Model, after: &Model, options: &Options, out: &mut dyn W
 
 fn folded(model: &Model, options: &Options) -> Result<Vec<u8>, Error> {
     let mut text = Vec::new();
-    Stacks::of_programs(model, options).lines(0, |stack, count| writeln!(text, "{stack} {count}"))?;
+    FoldedStacks::of_programs(model, options).lines(0, |stack, count| writeln!(text, "{stack} {count}"))?;
     Ok(text)
 }

@@ -82,12 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_a_cursor_or_turns_text_is_replaced() {
+    fn characters_that_move_the_cursor_or_reorder_text_are_replaced() {
         assert_eq!(line("a\u{1b}[31m\n\u{9b}2J\u{202e}x\u{7f}\0", 99), "a�[31m��2J�x��");
     }
 
     #[test]
-    fn long_text_is_cut_at_characters() {
+    fn long_text_is_truncated_between_characters() {
         assert_eq!(line("ééééé", 5), "ééééé");
         assert_eq!(line("éééééé", 5), "éééé…");
         assert_eq!(tail("ééééé", 5), "ééééé");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_has_no_separator_and_something_in_it() {
+    fn an_element_has_no_separator_and_is_never_empty() {
         assert_eq!(element(" a;b\n"), "a:b");
         assert_eq!(element(" \t"), "?");
     }

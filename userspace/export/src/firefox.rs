@@ -25,7 +25,7 @@ const PARTS_MAX: u64 = 1024;
 const MILLI: u64 = 1_000_000;
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let mut builder = Builder::new(model, options);
+    let mut builder = FirefoxBuilder::new(model, options);
     builder.add_samples();
     builder.add_markers();
     serde_json::to_writer(&mut *out, &builder.profile)?;
@@ -41,7 +41,7 @@ struct Categories {
     memory: CategoryHandle,
 }
 
-struct Builder<'a> {
+struct FirefoxBuilder<'a> {
     model: &'a Model,
     options: &'a Options,
     profile: Profile,
@@ -52,7 +52,7 @@ struct Builder<'a> {
     stacks: HashMap<(ThreadHandle, StackId), Option<StackHandle>>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> FirefoxBuilder<'a> {
     fn new(model: &'a Model, options: &'a Options) -> Self {
         let since = ReferenceTimestamp::from_duration_since_unix_epoch(names::started(model).unwrap_or_default());
         let mut profile = Profile::new("pyobs", since, SamplingInterval::from_nanos(model.meta().period().0));
@@ -84,7 +84,7 @@ impl<'a> Builder<'a> {
         for (process, tid) in seen {
             self.thread(process, tid);
         }
-        // Per thread, nanoseconds that carry over to its next sample.
+        // Nanoseconds that carry over to the thread's next sample.
         let mut rest: HashMap<ThreadHandle, u64> = HashMap::new();
         for (at, place, amount) in pieces {
             let Some(thread) = self.thread(place.process, place.tid) else { continue };

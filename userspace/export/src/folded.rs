@@ -9,16 +9,16 @@ use pyobs_model::{FrameKind, Model, Process};
 use crate::{Error, Options, Weight, names};
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let stacks = Stacks::new(model, options);
+    let stacks = FoldedStacks::new(model, options);
     Ok(stacks.lines(0, |stack, count| writeln!(out, "{stack} {count}"))?)
 }
 
 /// The selected stacks as a tree of names. Frames with equal names merge.
-pub(crate) struct Stacks {
+pub(crate) struct FoldedStacks {
     /// The weight that a line counts as 1: a sampling period or a microsecond, in nanoseconds, or else 1.
     unit: u64,
     /// The root comes first.
-    nodes: Vec<Node>,
+    nodes: Vec<FoldedNode>,
     names: Vec<Name>,
 }
 
@@ -29,13 +29,13 @@ struct Name {
 }
 
 #[derive(Default)]
-struct Node {
+struct FoldedNode {
     name: usize,
     total: u64,
     children: BTreeMap<usize, usize>,
 }
 
-impl Node {
+impl FoldedNode {
     fn add(&mut self, weight: u64) {
         self.total = self.total.saturating_add(weight);
     }
@@ -43,12 +43,12 @@ impl Node {
 
 /// Interns names.
 #[derive(Default)]
-struct Names {
+struct NameTable {
     ids: HashMap<String, usize>,
     names: Vec<Name>,
 }
 
-impl Names {
+impl NameTable {
     fn id(&mut self, text: String, kind: Option<FrameKind>) -> usize {
         if let Some(id) = self.ids.get(&text) {
             return *id;
@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-impl Stacks {
+impl FoldedStacks {
     pub(crate) fn new(model: &Model, options: &Options) -> Self {
         Self::with(model, options, names::process)
     }
@@ -71,9 +71,9 @@ impl Stacks {
     }
 
     fn with(model: &Model, options: &Options, name: fn(&Process) -> String) -> Self {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
-        let mut nodes = vec![Node::default()];
+        let mut nodes = vec![FoldedNode::default()];
         let unit = match options.weight {
             // A weight counts as that many samples of equal weight.
             Weight::Cpu => model.meta().period().0.max(1),
@@ -95,7 +95,7 @@ impl Stacks {
                 let next = nodes.len();
                 at = *nodes[at].children.entry(name).or_insert(next);
                 if at == next {
-                    nodes.push(Node { name, ..Node::default() });
+                    nodes.push(FoldedNode { name, ..FoldedNode::default() });
                 }
                 nodes[at].add(count);
             }
@@ -103,7 +103,7 @@ impl Stacks {
         Self { unit, nodes, names: names.names }
     }
 
-    /// In nanoseconds, samples or bytes.
+    /// The total weight, in nanoseconds, samples or bytes.
     pub(crate) fn total(&self) -> u64 {
         self.nodes[0].total
     }

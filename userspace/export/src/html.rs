@@ -66,11 +66,11 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     })
 }
 
-/// Where a template has parts that are written one by one, because all of them together may be large. Interpolated text cannot
-/// contain it: its angle brackets are escaped.
+/// Marks where a template's inner parts go. They are written one by one, because together they may be large. Interpolated text
+/// cannot contain the mark, because its angle brackets are escaped.
 const INNER: PreEscaped<&str> = PreEscaped("<!-- inner -->");
 
-/// Writes a template, and at its [`INNER`] what `inner` writes.
+/// Writes a template, with the output of `inner` in the place of [`INNER`].
 fn write_around(
     template: Markup,
     out: &mut dyn Write,
@@ -140,8 +140,8 @@ fn evidence(finding: &Finding) -> String {
     evidence.collect::<Vec<_>>().join(" · ")
 }
 
-/// One per weight that was recorded. The page's script opens each in a frame of its own, because inferno's script takes the
-/// whole document for its picture.
+/// Writes one flame graph per weight that was recorded. The page's script opens each in its own frame, because inferno's script
+/// assumes that it has the whole document.
 fn write_flame_graphs(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let section = html! {
         section #flame {
@@ -170,7 +170,7 @@ fn flame_graph(model: &Model, options: &Options, weight: Weight) -> Result<Marku
     })
 }
 
-/// The height of the outermost element.
+/// The height of a picture's outermost element.
 fn height(picture: &[u8]) -> Option<u32> {
     let head = String::from_utf8_lossy(picture.get(..2000).unwrap_or(picture));
     let (_, rest) = head.split_once("<svg")?.1.split_once(" height=\"")?;

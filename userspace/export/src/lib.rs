@@ -67,7 +67,7 @@ impl Format {
     }
 }
 
-/// A name that does not exist. The message lists those that do.
+/// There is no value with this name. The message lists the names.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no {what} of this name; there are: {known}")]
 pub struct UnknownName {
@@ -101,7 +101,7 @@ named!(Format, "format");
 pub struct Options {
     pub selection: Selection,
     pub weight: Weight,
-    /// Keeps the lines of a function apart.
+    /// Whether the lines of a function stay apart.
     pub lines: bool,
     /// Ignored by `json`, which always has all frames.
     pub native: Native,
@@ -141,8 +141,8 @@ impl From<serde_json::Error> for Error {
 
 /// Writes the part of a model that `options` select.
 pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    // JSON and HTML say themselves which families were off, and a timeline has no weights. A weight other than the default was
-    // asked for, so its absence is an error there too.
+    // JSON and HTML say which families were off, and a timeline has no weights. A weight other than the default was requested,
+    // so there its absence is an error.
     let optional =
         matches!(format, Format::Json | Format::Html | Format::Perfetto) && options.weight == Weight::default();
     if !optional && !options.weight.is_known(model) {

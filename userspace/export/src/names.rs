@@ -50,7 +50,7 @@ fn script(process: &Process) -> Option<String> {
         if letters.is_empty() {
             return Some("-".to_owned());
         }
-        // Of several letters in one word, the first that takes a value takes the rest of the word, or else the next word.
+        // The first letter that takes a value takes the rest of the word, or else the next word.
         let Some(at) = letters.find(['c', 'm', 'W', 'X']) else { continue };
         let (letter, rest) = letters.get(at..)?.split_at(1);
         if letter == "c" {
@@ -105,9 +105,9 @@ pub(crate) fn thread_name(model: &Model, process: ProcessRef, tid: Tid) -> Strin
 
 /// Like [`thread()`], with the name that the waker had at that time. Its process may not be watched.
 pub(crate) fn waker(model: &Model, waker: &Waker) -> String {
-    let is_of_it = |process| model.process(process).is_some_and(|state| state.process.pid == waker.pid);
+    let is_of_process = |process| model.process(process).is_some_and(|state| state.process.pid == waker.pid);
     let mut threads = model.ucx().threads();
-    let thread = threads.find(|thread| thread.tid == waker.tid && is_of_it(thread.process));
+    let thread = threads.find(|thread| thread.tid == waker.tid && is_of_process(thread.process));
     let role = thread.and_then(|thread| role(model, thread.process, thread.tid));
     format!("{} {}", with_role(&waker.name, role), waker.tid)
 }
@@ -144,7 +144,7 @@ pub(crate) fn unit(weight: Weight) -> &'static str {
     }
 }
 
-/// What to say if the selection is empty.
+/// The message for an empty selection.
 pub(crate) fn empty_selection(weight: Weight) -> &'static str {
     match weight {
         Weight::Cpu => "no samples",
@@ -186,27 +186,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn called(command: &str, ppid: u32, expected: &str) {
+    fn assert_name(command: &str, ppid: u32, expected: &str) {
         let command = command.into();
         let it = Process { pid: Pid(7), ppid: Pid(ppid), command, python: None, started: None };
         assert_eq!(process(&it), format!("{expected} (7)"));
     }
 
     #[test]
-    fn a_process_is_called_by_its_program() {
-        called("/usr/bin/python3.12 -m app", 1, "python3.12");
-        called("python3.12", 1, "python3.12");
-        called("nginx: worker process", 1, "nginx");
-        called("kworker/0:1-events", 2, "kworker/0:1-events");
-        called("kworker/u8:0 unbound", 2, "kworker/u8:0 unbound");
-        called("", 1, "?");
-        called("/", 1, "?");
-        called("# 12", 1, "?");
-        called("a;b\u{1b}", 1, "a:b\u{fffd}");
+    fn a_process_is_named_after_its_program() {
+        assert_name("/usr/bin/python3.12 -m app", 1, "python3.12");
+        assert_name("python3.12", 1, "python3.12");
+        assert_name("nginx: worker process", 1, "nginx");
+        assert_name("kworker/0:1-events", 2, "kworker/0:1-events");
+        assert_name("kworker/u8:0 unbound", 2, "kworker/u8:0 unbound");
+        assert_name("", 1, "?");
+        assert_name("/", 1, "?");
+        assert_name("# 12", 1, "?");
+        assert_name("a;b\u{1b}", 1, "a:b\u{fffd}");
     }
 
     #[track_caller]
-    fn runs(command: &str, expected: &str) {
+    fn assert_script(command: &str, expected: &str) {
         let python = Some("3.12.1".into());
         let mut it = Process { pid: Pid(7), ppid: Pid(1), command: command.into(), python, started: None };
         assert_eq!(program_and_script(&it), expected);
@@ -216,13 +216,13 @@ mod tests {
 
     #[test]
     fn a_script_tells_processes_apart() {
-        runs("/usr/bin/python3.12 -B -u /srv/app/main.py --port 8000", "python3.12 main.py");
-        runs("python3 -um app.server", "python3 -m app.server");
-        runs("python3 -X importtime -W ignore -c import(app)", "python3 -c");
-        runs("python3 -Xno_debug_ranges -Wdefault::ImportWarning -mapp", "python3 -m app");
-        runs("python3 --check-hash-based-pycs never --help-all main.py", "python3 main.py");
-        runs("python3 -", "python3 -");
-        runs("python3", "python3");
-        runs("python3 a\u{1b}.py", "python3 a\u{fffd}.py");
+        assert_script("/usr/bin/python3.12 -B -u /srv/app/main.py --port 8000", "python3.12 main.py");
+        assert_script("python3 -um app.server", "python3 -m app.server");
+        assert_script("python3 -X importtime -W ignore -c import(app)", "python3 -c");
+        assert_script("python3 -Xno_debug_ranges -Wdefault::ImportWarning -mapp", "python3 -m app");
+        assert_script("python3 --check-hash-based-pycs never --help-all main.py", "python3 main.py");
+        assert_script("python3 -", "python3 -");
+        assert_script("python3", "python3");
+        assert_script("python3 a\u{1b}.py", "python3 a\u{fffd}.py");
     }
 }

@@ -12,16 +12,16 @@ mod waits;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::views::{self, Stage, birthplace};
 use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, TransferId};
 
 use self::proto::Unit;
-use self::trace::{Slice, Trace, Track};
+use self::trace::{Slice, TraceWriter, Track};
 use crate::{Error, Options, names};
 
-/// The length of a step's slice, unless the thread's next step begins earlier. A step takes no time, but arrows need slices to
-/// connect.
+/// The length of a step's slice, unless the thread's next step begins earlier. A step takes no time, but arrows connect
+/// slices.
 const STEP_LENGTH: Nanos = Nanos(1000);
 // Categories of slices.
 const TRANSFER: &str = "transfer";
@@ -34,12 +34,12 @@ const FAMILIES: [Family; 6] = [Family::Cpu, Family::OffCpu, Family::Gil, Family:
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ThreadStep {
     at: Nanos,
-    step: Step,
+    step: TransferStep,
     id: TransferId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum TransferStep {
     Ask,
     Submit,
     Complete,
@@ -47,7 +47,7 @@ enum Step {
     Wake,
 }
 
-impl Step {
+impl TransferStep {
     fn name(self) -> &'static str {
         match self {
             Self::Ask => "ask",
@@ -60,15 +60,21 @@ impl Step {
 }
 
 /// The steps of a transfer in order, with their threads and times.
-fn steps(state: &State) -> Vec<(Step, Tid, Nanos)> {
+fn steps(state: &TransferState) -> Vec<(TransferStep, Tid, Nanos)> {
     let transfer = &state.transfer;
-    let asked = transfer.registered.map(|at| (Step::Ask, transfer.tid, at));
+    let asked = transfer.registered.map(|at| (TransferStep::Ask, transfer.tid, at));
     let submitted = transfer.submitted.filter(|_| !transfer.operation.is_multi()).zip(transfer.submitter);
     let completed = transfer.completed.zip(transfer.completer);
     let notified = state.woken.map(|woken| woken.notified).zip(transfer.completer);
-    let woken = state.woken.map(|woken| (Step::Wake, woken.tid, woken.woken));
+    let woken = state.woken.map(|woken| (TransferStep::Wake, woken.tid, woken.woken));
     let of = |step, both: Option<(Nanos, Tid)>| both.map(|(at, tid)| (step, tid, at));
-    let all = [asked, of(Step::Submit, submitted), of(Step::Complete, completed), of(Step::Notify, notified), woken];
+    let all = [
+        asked,
+        of(TransferStep::Submit, submitted),
+        of(TransferStep::Complete, completed),
+        of(TransferStep::Notify, notified),
+        woken,
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -77,7 +83,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         return Err(Error::NoTimeline);
     }
     let rows = views::transfers(model, &options.selection);
-    let mut trace = Trace::new(model, out);
+    let mut trace = TraceWriter::new(model, out);
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<ThreadStep>> = BTreeMap::new();
     for (id, state, _) in &rows {
         for (step, tid, at) in steps(state) {
@@ -102,8 +108,8 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     memory::write(model, &options.selection, &mut trace)
 }
 
-/// The measures that kept pyobs inside its budget, with one track per family.
-fn write_sheds(model: &Model, trace: &mut Trace<'_>) -> Result<(), Error> {
+/// Writes the measures that kept pyobs inside its budget, with one track per family.
+fn write_sheds(model: &Model, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     Family::ALL.into_iter().try_for_each(|family| {
         let of_family = model.sheds().filter(|shed| *shed.family == *family.name());
         let slices: Vec<Slice> = of_family
@@ -119,12 +125,12 @@ fn write_sheds(model: &Model, trace: &mut Trace<'_>) -> Result<(), Error> {
     })
 }
 
-/// A thread's steps, with the arrows that begin, continue or end there.
+/// Writes a thread's steps, with the arrows that begin, continue or end there.
 fn write_thread(
     model: &Model,
     (process, tid): (ProcessRef, Tid),
     own_steps: &[ThreadStep],
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
 ) -> Result<(), Error> {
     let next = own_steps.iter().skip(1).map(|next| next.at).chain([Nanos(u64::MAX)]);
     let slice = |(own, next): (&ThreadStep, Nanos)| {
@@ -144,13 +150,13 @@ fn write_thread(
     trace.slices(Track::Steps(process, tid), own_steps.iter().zip(next).filter_map(slice).collect())
 }
 
-/// A transfer, and its stages inside it. One without an end stays open.
+/// Writes a transfer with its stages inside. A transfer without an end stays open.
 fn write_transfer(
     model: &Model,
     id: TransferId,
-    state: &State,
+    state: &TransferState,
     bytes: u64,
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
 ) -> Result<(), Error> {
     let transfer = &state.transfer;
     let (Some(_), Some(begun)) = (model.process(transfer.process), transfer.begun()) else { return Ok(()) };
@@ -163,7 +169,7 @@ fn write_transfer(
     trace.slices(Track::Transfer(trace.process(transfer.process), transfer.operation, id), slices)
 }
 
-fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, String> {
+fn args(model: &Model, state: &TransferState, bytes: u64) -> BTreeMap<&'static str, String> {
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let mut args = BTreeMap::from([
@@ -183,8 +189,8 @@ fn args(model: &Model, state: &State, bytes: u64) -> BTreeMap<&'static str, Stri
     args
 }
 
-/// Per process, the number of transfers that wait to be submitted to UCX.
-fn write_queues(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+/// Writes the number of transfers per process that wait to be submitted to UCX.
+fn write_queues(model: &Model, selection: &Selection, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     for (process, depths) in views::queues(model, selection) {
         for (at, depth) in depths {
             trace.count(Track::Counter(trace.process(process), "queue", Unit::Count), at, depth)?;

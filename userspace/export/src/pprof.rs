@@ -15,7 +15,7 @@ use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, Val
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Options, Weight, names};
 
-/// Up to this many programs are listed by name. More are only counted.
+/// The most programs that are listed by name. More are only counted.
 const PROGRAMS: usize = 3;
 
 /// A sample type: one column of values.
@@ -50,14 +50,14 @@ impl Column {
 }
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let bytes = Builder::new(model).build(options).encode_to_vec();
+    let bytes = PprofBuilder::new(model).build(options).encode_to_vec();
     let mut packed = GzEncoder::new(out, Compression::default());
     packed.write_all(&bytes)?;
     packed.finish()?;
     Ok(())
 }
 
-struct Builder<'a> {
+struct PprofBuilder<'a> {
     model: &'a Model,
     profile: Profile,
     strings: HashMap<String, i64>,
@@ -67,7 +67,7 @@ struct Builder<'a> {
     labels: HashMap<(ProcessRef, Tid), Vec<Label>>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> PprofBuilder<'a> {
     fn new(model: &'a Model) -> Self {
         Self {
             model,
@@ -202,7 +202,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Saturates: a recording may hold numbers that do not fit.
+/// Saturates, because a recording may hold numbers that do not fit.
 fn signed(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }

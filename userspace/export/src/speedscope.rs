@@ -23,7 +23,7 @@ struct File<'a> {
     #[serde(rename = "activeProfileIndex")]
     active: usize,
     shared: Shared,
-    profiles: Vec<Profile<'a>>,
+    profiles: Vec<ThreadProfile<'a>>,
 }
 
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ struct SharedFrame {
 }
 
 #[derive(Serialize)]
-struct Profile<'a> {
+struct ThreadProfile<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     name: String,
@@ -102,7 +102,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         Unit::Nanoseconds => ("seconds", 1e9),
         Unit::Bytes => ("bytes", 1.0),
     };
-    let profile = |name, runs: &[(StackId, u64)]| Profile {
+    let profile = |name, runs: &[(StackId, u64)]| ThreadProfile {
         kind: "sampled",
         name,
         unit,
@@ -111,7 +111,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         samples: Samples { stacks: runs.iter().map(|(stack, _)| *stack).collect(), model, look, numbers: &numbers },
         weights: runs.iter().map(|(_, weight)| *weight as f64 / each).collect(),
     };
-    let mut profiles: Vec<Profile<'_>> =
+    let mut profiles: Vec<ThreadProfile<'_>> =
         threads.iter().map(|((process, tid), runs)| profile(thread(model, *process, *tid), runs)).collect();
     if profiles.is_empty() {
         // Speedscope refuses a file without profiles.

@@ -8,7 +8,7 @@ use maud::{PreEscaped, html};
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{FrameKind, Model, Nanos};
 
-use crate::folded::Stacks;
+use crate::folded::FoldedStacks;
 use crate::names::{empty_selection, metadata, title, unit};
 use crate::{Error, Options, Weight};
 
@@ -16,7 +16,7 @@ use crate::{Error, Options, Weight};
 const NARROWEST: u64 = 10_000;
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
-    let stacks = Stacks::new(model, options);
+    let stacks = FoldedStacks::new(model, options);
     if stacks.total() == 0 {
         return write_message(empty_selection(options.weight), out);
     }

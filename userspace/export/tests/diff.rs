@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{Builder, fills, frame, is_kept, meta, parsed_svg};
+use common::{ModelBuilder, fills, frame, is_kept, meta, parsed_svg};
 use pyobs_export::{Error, Options, Weight, diff, escape};
 use pyobs_model::*;
 use serde_json::Value;
 
 fn model(pid: u32, hot: u64, cold: u64, name: &str) -> Model {
     let function = |function: &str| frame(FrameKind::Python, function, "/srv/app/main.py", 3, 1);
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     it.process(0, pid, "/usr/bin/python3.12 main.py", &[(pid, "MainThread")]);
     it.samples(0, pid, hot, Outcome::Complete, &[function("<module>"), function(name)]);
     it.samples(0, pid, cold, Outcome::Complete, &[function("<module>"), function("cold")]);
@@ -35,14 +35,14 @@ fn picture(before: &Model, after: &Model) -> String {
 }
 
 #[test]
-fn words_say_what_changed_and_by_how_much() {
+fn text_says_what_changed_and_by_how_much() {
     insta::assert_snapshot!("diff", in_words(&model(7, 200, 800, "hot"), &model(9, 700, 300, "hot")));
     let same = in_words(&model(7, 200, 800, "hot"), &model(9, 210, 790, "hot"));
     assert!(same.ends_with("No change: whatever differs, chance explains it.\n"), "{same}");
 }
 
 #[test]
-fn json_is_the_models() {
+fn json_is_the_diff_of_the_model() {
     let (before, after) = (model(7, 200, 800, "hot"), model(9, 700, 300, "hot"));
     let mut out = Vec::new();
     diff::json(&before, &after, &mut out).unwrap();
@@ -58,20 +58,20 @@ fn json_is_the_models() {
 }
 
 #[test]
-fn the_picture_has_processes_by_their_program() {
+fn the_picture_merges_the_processes_of_a_program() {
     let svg = picture(&model(7, 200, 800, "hot"), &model(9, 700, 300, "hot"));
     let texts = parsed_svg(&svg);
     for expected in ["python3.12 (1,000 samples, 100.00%", "hot (main.py) (700 samples, 70.00%; +50.00%)"] {
         assert!(texts.iter().any(|text| text.starts_with(expected)), "{expected}: {texts:#?}");
     }
-    assert_eq!(svg, picture(&model(7, 200, 800, "hot"), &model(9, 700, 300, "hot")), "always the same");
+    assert_eq!(svg, picture(&model(7, 200, 800, "hot"), &model(9, 700, 300, "hot")), "the output is deterministic");
     is_kept("export-diff.svg", &svg);
     let empty = Model::new(meta("host"), History::All);
     assert!(parsed_svg(&picture(&empty, &empty)).iter().any(|text| text.trim() == "no samples"));
 }
 
 #[test]
-fn what_one_of_them_does_not_have_is_refused_and_hostile_names_are_text() {
+fn missing_data_is_an_error_and_hostile_names_are_text() {
     let options = Options { weight: Weight::Gil, ..Options::default() };
     let model_of = |name| model(7, 100, 100, name);
     let refused = diff::picture(&model_of("a"), &model_of("a"), &options, &mut Vec::new());
@@ -83,7 +83,7 @@ fn what_one_of_them_does_not_have_is_refused_and_hostile_names_are_text() {
 }
 
 #[test]
-fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
+fn growth_is_red_shrinkage_is_blue_and_no_change_is_grey() {
     let (few, many) = (model(7, 200, 800, "hot"), model(9, 700, 300, "hot"));
     for (before, after, grown, shrunk) in [(&few, &many, "hot (", "cold ("), (&many, &few, "cold (", "hot (")] {
         let fills = fills(&picture(before, after));
@@ -96,12 +96,12 @@ fn what_grew_is_red_what_shrank_is_blue_and_what_did_neither_is_grey() {
         assert!(r == g && g == b, "{fills:?}");
     }
     let same = fills(&picture(&few, &model(9, 400, 1600, "hot")));
-    assert!(same.iter().all(|(_, [r, g, b])| r == g && g == b), "twice as much of everything is no change: {same:?}");
+    assert!(same.iter().all(|(_, [r, g, b])| r == g && g == b), "doubling everything is no change: {same:?}");
 }
 
 /// `asks` waits for the GIL behind `holds`, and leaves segments behind.
 fn waiting(waits: u64, left: u32) -> Model {
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread"), (8, "other")]);
@@ -136,7 +136,7 @@ fn waiting(waits: u64, left: u32) -> Model {
 }
 
 #[test]
-fn words_tell_of_waits_for_the_gil_of_segments_and_of_findings() {
+fn text_has_waits_for_the_gil_segments_and_findings() {
     insta::assert_snapshot!("waits_and_segments_new", in_words(&waiting(0, 0), &waiting(95, 100)));
     insta::assert_snapshot!("waits_and_segments_gone", in_words(&waiting(95, 100), &waiting(0, 0)));
 }

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Builder, exported, frame, meta};
+use common::{ModelBuilder, exported, frame, meta};
 use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn stacks(thread: &Value) -> BTreeMap<String, u64> {
             let stack = stack as usize;
             path.push(text(names[functions[frames[stack] as usize] as usize]));
             at = prefixes[stack].as_u64();
-            assert!(at.is_none_or(|next| (next as usize) < stack), "a prefix comes before what it leads to");
+            assert!(at.is_none_or(|next| (next as usize) < stack), "a prefix comes before its stacks");
         }
         path.reverse();
         *sums.entry(path.join(";")).or_default() += weight.as_u64().unwrap();
@@ -74,7 +74,7 @@ fn sleep(stack: StackId, at: u64, total: u64) -> Event {
 
 fn example() -> Model {
     use FrameKind::{Kernel, Python};
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     let probes = ["cpu", "offcpu", "gil", "arena", "shm"].map(str::to_owned).into();
     it.model = Model::new(Meta { probes, ..meta("host") }, History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread"), (4250, "worker")]);
@@ -100,13 +100,13 @@ fn example() -> Model {
 }
 
 #[test]
-fn a_track_for_each_thread_with_its_samples() {
+fn each_thread_has_a_track_with_its_samples() {
     let profile = profile(&example(), Weight::Cpu);
     assert_eq!((&profile["meta"]["interval"], &profile["meta"]["product"]), (&10.0.into(), &"pyobs".into()));
     assert_eq!(profile["meta"]["startTime"], 1_767_323_045_000.0);
     let threads = profile["threads"].as_array().unwrap();
     let names: Vec<_> = threads.iter().map(|it| (&it["processName"], &it["pid"], &it["tid"])).collect();
-    assert_eq!(names.len(), 2, "one has waits only");
+    assert_eq!(names.len(), 2, "one thread has only waits");
     let main = threads.iter().find(|it| it["isMainThread"] == true).unwrap();
     assert_eq!((&main["processName"], &main["pid"]), (&"python3.12 main.py".into(), &"4242".into()));
     let insert = "<module> (main.py);insert (tree.py)".to_owned();
@@ -133,7 +133,7 @@ fn waits_are_markers_with_their_stack() {
 }
 
 #[test]
-fn times_are_whole_milliseconds_together() {
+fn weights_of_times_are_whole_milliseconds() {
     let profile = profile(&example(), Weight::OffCpu);
     let worker = &profile["threads"][0];
     assert_eq!(worker["samples"]["weightType"], "tracing-ms");
@@ -142,8 +142,8 @@ fn times_are_whole_milliseconds_together() {
 
 /// Two processes had the creator's pid. The marker belongs to the one that was alive at the time.
 #[test]
-fn a_segment_is_a_marker_of_its_maker() {
-    let mut it = Builder::new("host");
+fn a_segment_is_a_marker_of_its_creator() {
+    let mut it = ModelBuilder::new("host");
     it.process(0, 4242, "parent", &[]);
     it.model.apply(&Event::ProcessEnd { id: ProcessRef(0), at: Nanos(1) });
     it.process(1, 4242, "loader", &[]);
@@ -159,7 +159,7 @@ fn a_segment_is_a_marker_of_its_maker() {
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
     let name = "\u{1b}[31m;\n\"<script>]]>&\u{202e}\0".repeat(4000);
-    let mut it = Builder::new(&name);
+    let mut it = ModelBuilder::new(&name);
     let probes = vec!["cpu".into(), "offcpu".into()];
     it.model = Model::new(Meta { rate_hz: 0, started: name.clone(), probes, ..meta(&name) }, History::All);
     // Both processes have the same pid.

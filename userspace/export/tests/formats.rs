@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Builder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, is_kept, meta, parsed_svg};
+use common::{
+    ModelBuilder, OF_SAMPLES, checked_speedscope, exported, fills, frame, in_words, is_kept, meta, parsed_svg,
+};
 use pyobs_export::{Error, Format, Options, Weight, escape, export, words};
 use pyobs_model::*;
 use serde_json::Value;
@@ -11,7 +13,7 @@ fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
     let main = |line| frame(Python, "<module>", "/srv/app/main.py", line, 1);
     let insert = |line| frame(Python, "Node.insert", "/srv/app/tree.py", line, 40);
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.process(0, 4242, "/usr/bin/python3.12 /srv/app/main.py --fast", &[(4242, "MainThread"), (4250, "worker")]);
     it.process(1, 99, "nginx: worker process", &[(99, "nginx")]);
     it.samples(0, 4242, 60, Outcome::Complete, &[main(31), insert(42)]);
@@ -34,7 +36,7 @@ fn example() -> Model {
 }
 
 /// Hostile names, used for processes, threads and frames alike.
-fn nasty() -> Model {
+fn hostile() -> Model {
     let names = [
         "\u{1b}[31mred\u{1b}[0m".to_owned(),
         "a;b\nc\r\td 12 5".to_owned(),
@@ -47,7 +49,7 @@ fn nasty() -> Model {
         "foo_[k]".to_owned(),
         "变量名".repeat(100),
     ];
-    let mut it = Builder::new("</text><script>\u{1b}]0;x\u{7}");
+    let mut it = ModelBuilder::new("</text><script>\u{1b}]0;x\u{7}");
     for (name, id) in names.iter().zip(0..) {
         it.process(id, id, name, &[(id, name)]);
         let mut stack: Vec<Frame> = Vec::new();
@@ -69,7 +71,7 @@ fn lines() -> Options {
 }
 
 #[test]
-fn folded_stacks_are_those_of_the_contract() {
+fn folded_stacks_follow_the_documented_format() {
     insta::assert_snapshot!("folded", exported(&example(), Format::Folded, &Options::default()));
     insta::assert_snapshot!("folded_lines", exported(&example(), Format::Folded, &lines()));
 }
@@ -87,7 +89,7 @@ fn folded_stacks_of_a_selection() {
 
 #[test]
 fn hostile_names_stay_inside_their_element_of_a_folded_stack() {
-    let text = exported(&nasty(), Format::Folded, &Options::default());
+    let text = exported(&hostile(), Format::Folded, &Options::default());
     let mut total = 0;
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -101,7 +103,7 @@ fn hostile_names_stay_inside_their_element_of_a_folded_stack() {
 }
 
 #[test]
-fn the_svg_is_whole_and_shows_every_frame() {
+fn the_svg_is_well_formed_and_shows_every_frame() {
     let svg = exported(&example(), Format::Svg, &lines());
     let texts = parsed_svg(&svg);
     for expected in [
@@ -113,7 +115,7 @@ fn the_svg_is_whole_and_shows_every_frame() {
     ] {
         assert!(texts.iter().any(|text| text == expected), "{expected}: {texts:#?}");
     }
-    assert_eq!(svg, exported(&example(), Format::Svg, &lines()), "the same model is the same picture");
+    assert_eq!(svg, exported(&example(), Format::Svg, &lines()), "the output is deterministic");
     is_kept("export-flame.svg", &svg);
 }
 
@@ -132,8 +134,8 @@ fn hue([r, g, b]: [u8; 3]) -> f64 {
 }
 
 #[test]
-fn frames_are_orange_blue_or_green_in_the_svg_as_it_says_of_itself() {
-    let mut it = Builder::new("build-host");
+fn colours_in_the_svg_match_its_legend() {
+    let mut it = ModelBuilder::new("build-host");
     it.process(0, 4242, "python3", &[(4242, "MainThread")]);
     let kinds = [
         (FrameKind::Python, "python_", 25.0..50.0),
@@ -151,14 +153,14 @@ fn frames_are_orange_blue_or_green_in_the_svg_as_it_says_of_itself() {
         assert_eq!(own.len(), 50, "{fills:?}");
         assert!(own.iter().all(|(_, fill)| hues.contains(&hue(*fill))), "{kind:?}: {own:?}");
         let shades: std::collections::HashSet<_> = own.iter().map(|(_, fill)| fill).collect();
-        assert!(shades.len() > 5, "neighbours are told apart by {} shades", shades.len());
+        assert!(shades.len() > 5, "{} shades tell neighbours apart", shades.len());
     }
 }
 
 #[test]
 fn hostile_names_are_text_in_the_svg() {
     let options = Options { title: Some("<b>\u{1b}".into()), ..Options::default() };
-    let svg = exported(&nasty(), Format::Svg, &options);
+    let svg = exported(&hostile(), Format::Svg, &options);
     let texts = parsed_svg(&svg);
     assert_eq!(svg.matches("<script").count(), 1, "inferno's own");
     assert!(!svg.chars().any(|c| !matches!(c, '\n' | '\t' | '\r') && escape::is_unsafe(c)));
@@ -168,7 +170,7 @@ fn hostile_names_are_text_in_the_svg() {
 }
 
 #[test]
-fn speedscope_has_a_profile_for_each_thread() {
+fn speedscope_has_a_profile_per_thread() {
     for options in [Options::default(), lines()] {
         let profiles = checked_speedscope(&exported(&example(), Format::Speedscope, &options));
         let names: Vec<&str> = profiles.iter().map(|(_, name)| name.as_str()).collect();
@@ -182,35 +184,35 @@ fn speedscope_has_a_profile_for_each_thread() {
     }
     insta::assert_snapshot!("speedscope", exported(&example(), Format::Speedscope, &Options::default()));
     insta::assert_snapshot!("speedscope_lines", exported(&example(), Format::Speedscope, &lines()));
-    assert_eq!(checked_speedscope(&exported(&nasty(), Format::Speedscope, &lines())).len(), 10);
+    assert_eq!(checked_speedscope(&exported(&hostile(), Format::Speedscope, &lines())).len(), 10);
 }
 
 #[test]
 fn json_is_the_report() {
     let text = exported(&example(), Format::Json, &Options::default());
     insta::assert_snapshot!("json", text);
-    let (example, nasty) = (example(), nasty());
+    let (example, hostile) = (example(), hostile());
     let report = report::Report::new(&example, &Selection::default(), None);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
-    let text = exported(&nasty, Format::Json, &Options { limit: Some(3), ..Options::default() });
-    let report = report::Report::new(&nasty, &Selection::default(), Some(3));
+    let text = exported(&hostile, Format::Json, &Options { limit: Some(3), ..Options::default() });
+    let report = report::Report::new(&hostile, &Selection::default(), Some(3));
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), serde_json::to_value(report).unwrap());
 }
 
 #[test]
-fn the_report_is_as_kept() {
+fn the_report_matches_the_snapshots() {
     insta::assert_snapshot!("words", in_words(&example(), 10));
     insta::assert_snapshot!("words_limit", in_words(&example(), 1));
 }
 
 #[test]
-fn words_of_hostile_names_stay_in_their_columns() {
-    let text = in_words(&nasty(), 100);
+fn hostile_names_stay_in_their_columns_of_the_report() {
+    let text = in_words(&hostile(), 100);
     assert!(text.contains("<script>alert(1)"), "{text}");
 }
 
 #[test]
-fn nothing_is_something_in_every_format() {
+fn an_empty_model_is_valid_in_every_format() {
     let model = Model::new(meta("build-host"), History::All);
     assert_eq!(exported(&model, Format::Folded, &Options::default()), "");
     let svg = exported(&model, Format::Svg, &Options::default());
@@ -222,7 +224,7 @@ fn nothing_is_something_in_every_format() {
 }
 
 #[test]
-fn what_a_recording_does_not_have_is_refused_in_a_sentence() {
+fn data_that_was_not_recorded_is_an_error() {
     let refused = |model: &Model, weight| {
         let options = Options { weight, ..Options::default() };
         let error = export(model, Format::Folded, &options, &mut Vec::new()).unwrap_err();
@@ -238,7 +240,7 @@ fn what_a_recording_does_not_have_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_rate_of_zero_and_endless_times_do_no_harm() {
+fn a_rate_of_zero_and_maximal_times_do_no_harm() {
     let mut model = Model::new(Meta { rate_hz: 0, ..meta("h") }, History::All);
     model.apply(&Event::Shed { at: Nanos(u64::MAX), what: "x".into() });
     for format in OF_SAMPLES {
@@ -260,7 +262,7 @@ fn names_of_formats_round_trip() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_no_panic() {
+fn a_full_disk_is_an_error() {
     struct Full;
     impl std::io::Write for Full {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::perfetto::timeline;
-use common::{Builder, checked_speedscope, exported, frame, meta, parsed_svg};
+use common::{ModelBuilder, checked_speedscope, exported, frame, meta, parsed_svg};
 use pyobs_export::{Error, Format, Options, Weight, export};
 use pyobs_model::FrameKind::Python;
 use pyobs_model::*;
@@ -22,7 +22,7 @@ fn at(second: u64) -> Nanos {
 /// One arena from before the recording; two by `load` at 1 s, one of which dies at 3 s; a segment and a MemInfo by `share` at
 /// 2 s.
 fn example() -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.model = Model::new(families_on(), History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread")]);
     let load = it.stack(&[frame(Python, "load", "/srv/app/load.py", 7, 5)]);
@@ -54,22 +54,25 @@ fn options() -> Options {
 }
 
 #[test]
-fn what_was_not_given_back_is_there_by_who_made_it() {
+fn held_memory_is_shown_by_the_stack_that_allocated_it() {
     let held = (5_u64 << 30) + 4096;
     let text = exported(&example(), Format::Folded, &options());
     let expected = format!(
         "python3.12 (4242) 1048576\npython3.12 (4242);load (load.py) 1048576\npython3.12 (4242);share (share.py) {held}\n"
     );
-    assert_eq!(text, expected, "without the arena that died; one was there before");
+    assert_eq!(text, expected, "the dead arena is left out, and one arena is older than the recording");
     let before = Selection { to: Some(at(2)), ..Selection::default() };
     let text = exported(&example(), Format::Folded, &Options { selection: before, ..options() });
-    assert_eq!(text, "python3.12 (4242) 1048576\npython3.12 (4242);load (load.py) 2097152\n", "both lived then");
+    assert_eq!(
+        text, "python3.12 (4242) 1048576\npython3.12 (4242);load (load.py) 2097152\n",
+        "both arenas were alive at that time"
+    );
     let other = Selection { tid: Some(Tid(4250)), ..Selection::default() };
     assert_eq!(exported(&example(), Format::Folded, &Options { selection: other, ..options() }), "");
 }
 
 #[test]
-fn every_format_says_that_it_is_bytes() {
+fn every_format_has_bytes_as_the_unit() {
     let total = (5_u64 << 30) + 4096 + 2 * MIB;
     let text = exported(&example(), Format::Speedscope, &options());
     let profiles = checked_speedscope(&text);
@@ -92,7 +95,7 @@ fn counted(model: &Model, name: &str) -> Vec<(f64, i64)> {
 }
 
 #[test]
-fn counters_of_a_timeline_are_what_lives_at_each_time() {
+fn counters_of_a_timeline_are_the_live_bytes() {
     let mut model = example();
     // A second segment at 3 s. The first one is released at 5 s.
     let creator = Some(Pid(4242));
@@ -107,7 +110,7 @@ fn counters_of_a_timeline_are_what_lives_at_each_time() {
 }
 
 #[test]
-fn it_takes_one_of_three_families() {
+fn bytes_need_one_of_three_families() {
     for family in ["arena", "shm", "nrt"] {
         let model = Model::new(Meta { probes: vec![family.into()], ..meta("h") }, History::All);
         assert_eq!(exported(&model, Format::Folded, &options()), "");

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::page::{Element, page};
-use common::{Builder, exported, found, frame, meta, parsed_svg};
+use common::{ModelBuilder, exported, found, frame, meta, parsed_svg};
 use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
 
 fn example(name: &str) -> Model {
     use FrameKind::{Kernel, Native, Python};
-    let mut it = Builder::new(name);
+    let mut it = ModelBuilder::new(name);
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta(name) }, History::All);
     it.process(0, 4242, &format!("/usr/bin/{name} main.py"), &[(4242, "MainThread"), (4250, name)]);
@@ -71,7 +71,7 @@ fn stores(stack: StackId, name: &str) -> Vec<Event> {
 }
 
 #[test]
-fn the_page_has_all_parts_and_is_closed_to_the_outside() {
+fn the_page_has_all_parts_and_loads_nothing() {
     let page = page(&example("worker"), &Options::default());
     for part in [
         "findings",
@@ -112,7 +112,7 @@ fn the_page_has_all_parts_and_is_closed_to_the_outside() {
 }
 
 #[test]
-fn each_finding_has_what_was_seen_and_what_to_try() {
+fn each_finding_has_its_detail_and_advice() {
     for case in found::cases() {
         let (page, finding) = (page(&case.model, &Options::default()), case.finding());
         let try_it = format!("Try {}", finding.advice);
@@ -125,8 +125,8 @@ fn each_finding_has_what_was_seen_and_what_to_try() {
 }
 
 #[test]
-fn the_timeline_gives_segments_to_their_makers_and_leaves_out_what_was_there_for_a_moment() {
-    let mut it = Builder::new("h");
+fn the_timeline_assigns_segments_to_creators_and_skips_short_lived_processes() {
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("h") }, History::All);
     let process = |id, at, command: &str| {
@@ -197,7 +197,7 @@ fn hostile_names_are_text() {
 }
 
 #[test]
-fn nothing_is_a_page_and_a_selection_bounds_the_time() {
+fn an_empty_model_is_a_page_and_a_selection_bounds_the_time() {
     page(&Model::new(meta("h"), History::All), &Options::default());
     let selection = Selection { from: Some(Nanos(100_000_000)), to: Some(Nanos(300_000_000)), ..Selection::default() };
     let page = page(&example("worker"), &Options { selection, ..Options::default() });

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use common::{Builder, frame, meta};
+use common::{ModelBuilder, frame, meta};
 use flate2::read::GzDecoder;
 use prost::Message;
 use pyobs_export::pprof::proto::{Profile, Sample, ValueType};
@@ -65,7 +65,7 @@ fn of(weight: Weight) -> Options {
 fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
     let main = |line| frame(Python, "<module>", "/srv/app/main.py", line, 1);
-    let mut it = Builder::new("host");
+    let mut it = ModelBuilder::new("host");
     it.model = Model::new(Meta { probes: vec!["cpu".into(), "offcpu".into()], ..meta("host") }, History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread"), (4250, "worker")]);
     let insert = frame(Python, "Node.insert", "/srv/app/tree.py", 42, 40);
@@ -89,7 +89,7 @@ fn example() -> Model {
 }
 
 #[test]
-fn every_weight_that_was_recorded_is_a_sample_type() {
+fn every_recorded_weight_is_a_sample_type() {
     let profile = profile(&example(), &Options::default());
     assert_eq!(types(&profile), [("samples", "count"), ("cpu", "nanoseconds"), ("offcpu", "nanoseconds")]);
     let rows: Vec<_> = profile.sample.iter().map(|it| (stack(&profile, it), it.value.clone())).collect();
@@ -103,17 +103,17 @@ fn every_weight_that_was_recorded_is_a_sample_type() {
     assert_eq!(text(&profile, profile.default_sample_type), "cpu");
     assert_eq!((profile.period, profile.time_nanos), (10_000_000, 1_767_323_045_000_000_000));
     assert_eq!(profile.duration_nanos, 900_000_000);
-    assert_eq!(profile.function.len(), 4, "lines of a function are places in one function");
+    assert_eq!(profile.function.len(), 4, "the lines of a function share one function");
     let main = profile.function.iter().find(|it| text(&profile, it.name) == "<module>").unwrap();
     assert_eq!((text(&profile, main.filename), main.start_line), ("/srv/app/main.py", 1));
     let mappings: Vec<&str> = profile.mapping.iter().map(|it| text(&profile, it.filename)).collect();
-    assert_eq!(mappings, ["python3.12", "libc.so.6", "[kernel]"], "the first is what it is a profile of");
+    assert_eq!(mappings, ["python3.12", "libc.so.6", "[kernel]"], "the first mapping is the profiled program");
 }
 
 #[test]
 fn several_programs_are_named_or_counted() {
     for (programs, file) in [(&["a", "b", "a"][..], "a, b"), (&["a", "b", "c", "d"], "4 programs")] {
-        let mut it = Builder::new("host");
+        let mut it = ModelBuilder::new("host");
         for (program, id) in programs.iter().zip(0..) {
             it.process(id, 10 + id, program, &[]);
             it.samples(id, 10 + id, 1, Outcome::Complete, &[frame(FrameKind::Native, "main", "libc.so.6", 0, 0)]);
@@ -124,7 +124,7 @@ fn several_programs_are_named_or_counted() {
 }
 
 #[test]
-fn samples_say_their_process_and_thread() {
+fn samples_are_labelled_with_process_and_thread() {
     let profile = profile(&example(), &of(Weight::OffCpu));
     let labels = labels(&profile, &profile.sample[2]);
     let expected = [("pid", ("", 4242)), ("process", ("python3.12 (4242)", 0))];
@@ -142,7 +142,7 @@ fn a_selection_leaves_the_rest_out() {
 }
 
 #[test]
-fn what_was_off_is_refused_and_nothing_is_a_profile() {
+fn a_family_that_was_off_is_an_error_and_an_empty_model_is_a_profile() {
     let refused = export(&example(), Format::Pprof, &of(Weight::Gil), &mut Vec::new());
     assert!(matches!(refused, Err(Error::NoData(Weight::Gil))));
     let empty = profile(&Model::new(meta("host"), History::All), &Options::default());
@@ -152,7 +152,7 @@ fn what_was_off_is_refused_and_nothing_is_a_profile() {
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
     let name = "\u{1b}[31m;\n\"<script>]]>&\u{202e}\0".repeat(4000);
-    let mut it = Builder::new(&name);
+    let mut it = ModelBuilder::new(&name);
     it.model = Model::new(
         Meta { rate_hz: 0, started: name.clone(), probes: vec!["offcpu".into(), "cpu".into()], ..meta(&name) },
         History::All,

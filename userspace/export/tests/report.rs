@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{Builder, found, in_words, meta};
+use common::{ModelBuilder, found, in_words, meta};
 use pyobs_model::*;
 
 /// Labels and texts of the paragraph whose headline contains `words`. The headline comes first and has no label.
@@ -39,7 +39,7 @@ fn is_whole(text: &str) -> bool {
 }
 
 #[test]
-fn each_finding_has_its_line_a_number_and_what_to_try() {
+fn each_finding_has_its_line_a_number_and_advice() {
     for case in found::cases() {
         let text = in_words(&case.model, 10);
         let paragraph = paragraph(&text, case.id);
@@ -50,7 +50,7 @@ fn each_finding_has_its_line_a_number_and_what_to_try() {
         assert_eq!(labelled(&paragraph, "Try"), Some(finding.advice.as_str()), "{text}");
         assert!(finding.advice.contains(case.advice) && is_whole(&finding.advice), "{finding:#?}");
         assert_eq!(seen, finding.detail);
-        assert!(!seen.contains(case.advice) && seen.ends_with('.'), "what to try is said once: {finding:#?}");
+        assert!(!seen.contains(case.advice) && seen.ends_with('.'), "the advice is not repeated: {finding:#?}");
     }
 }
 
@@ -74,14 +74,14 @@ fn is_id(text: &str) -> bool {
 }
 
 #[test]
-fn no_finding_is_without_a_case_here() {
+fn every_finding_has_a_test_case() {
     let cases: BTreeSet<String> = found::cases().into_iter().map(|case| case.id.to_owned()).collect();
     assert_eq!(ids(), cases);
 }
 
 /// A process that left segments behind, made by as many `lines`.
 fn many(lines: u32) -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
@@ -99,7 +99,7 @@ fn many(lines: u32) -> Model {
 }
 
 #[test]
-fn three_are_told_in_full_the_dearest_first_and_the_others_in_a_line_each() {
+fn three_findings_are_in_full_the_most_expensive_first_and_the_others_in_a_line() {
     let text = in_words(&many(6), 5);
     let part = |from: &str| text[text.find(from).unwrap()..].lines().take_while(|line| !line.is_empty());
     let numbered: Vec<&str> = part("What matters first").filter(|line| line.as_bytes()[2].is_ascii_digit()).collect();
@@ -117,21 +117,21 @@ fn three_are_told_in_full_the_dearest_first_and_the_others_in_a_line_each() {
 }
 
 #[test]
-fn fewer_than_four_leave_nothing_to_add_and_a_limit_holds() {
+fn three_findings_need_no_further_section_and_the_limit_holds() {
     assert!(!in_words(&many(3), 10).contains("Also found"));
     let text = in_words(&many(3), 1);
     assert_eq!((text.matches("Try:").count(), text.contains("  and 2 more")), (1, true), "{text}");
 }
 
 #[test]
-fn a_family_that_could_not_be_had_is_named_with_the_reason() {
+fn a_refused_family_is_named_with_the_reason() {
     let refused = ["offcpu", "gil"].map(|family| Refused { family: family.into(), reason: "no; do this".into() });
     let text = in_words(&Model::new(Meta { refused: refused.to_vec(), ..meta("host") }, History::All), 10);
     assert!(text.contains("\noffcpu, gil are off: no; do this\n"), "{text}");
 }
 
 #[test]
-fn nothing_is_said_in_a_sentence_with_what_was_not_watched() {
+fn without_findings_a_sentence_says_what_was_not_watched() {
     let all = Family::names();
     let told = |probes| in_words(&Model::new(Meta { probes, ..meta("h") }, History::All), 10);
     assert!(told(all.clone()).contains("\nNothing of what was watched looks wrong.\n"));
@@ -147,7 +147,7 @@ fn binomial(share: f64, samples: f64) -> f64 {
 
 #[test]
 fn shares_of_lines_and_functions_have_their_error() {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.process(0, 7, "/usr/bin/python3.12 main.py", &[(7, "MainThread")]);
     let line = |line| common::frame(FrameKind::Python, "work", "/srv/main.py", line, 1);
     it.samples(0, 7, 240, Outcome::Complete, &[line(2), line(10)]);
@@ -159,5 +159,5 @@ fn shares_of_lines_and_functions_have_their_error() {
     assert!(row("main.py:10 ").starts_with(&format!(" {}   {}", of(0.6), of(0.6))), "{text}");
     assert!(row("main.py:2 ").starts_with(&format!("{:<13} {}", "  0.0%", of(0.6))), "{text}");
     assert!(row("main.py:3 ").starts_with(&format!(" {}", of(0.2))), "{text}");
-    assert!(row(" main.py  ").starts_with("100.0%       100.0%"), "a share of all has no error: {text}");
+    assert!(row(" main.py  ").starts_with("100.0%       100.0%"), "a share of 100 % has no error: {text}");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::io::Read;
 
 use common::perfetto::timeline;
-use common::{Builder, checked_speedscope, exported, frame, meta};
+use common::{ModelBuilder, checked_speedscope, exported, frame, meta};
 use flate2::read::GzDecoder;
 use prost::Message;
 use pyobs_export::pprof::proto::Profile;
@@ -19,7 +19,7 @@ const PROGRESS: Tid = Tid(4243);
 const OTHER: Tid = Tid(4244);
 
 /// The totals of `tid`: transfers that it completed, and how often one woke it.
-fn word(tid: Tid, completed: u64, woken: u64) -> Event {
+fn totals(tid: Tid, completed: u64, woken: u64) -> Event {
     Event::TransferThread(TransferThread {
         at: Nanos(900 * MS),
         process: ProcessRef(0),
@@ -39,7 +39,7 @@ fn word(tid: Tid, completed: u64, woken: u64) -> Event {
 
 /// An event loop in a thread called `name`, a progress thread that wakes it and then holds the GIL, and an unrelated thread.
 fn example(name: &str) -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     let threads = [(MAIN.0, name), (PROGRESS.0, "python"), (OTHER.0, "worker")];
@@ -79,7 +79,7 @@ fn example(name: &str) -> Model {
         total: length,
     };
     for event in
-        [word(MAIN, 0, 9), word(PROGRESS, 9, 0), Event::Sleep(sleep), Event::Sleep(other), Event::GilWait(wait)]
+        [totals(MAIN, 0, 9), totals(PROGRESS, 9, 0), Event::Sleep(sleep), Event::Sleep(other), Event::GilWait(wait)]
     {
         it.model.apply(&event);
     }
@@ -93,7 +93,7 @@ fn model() -> Model {
 }
 
 #[test]
-fn of_speedscope() {
+fn speedscope_names_threads_with_roles() {
     let mut names: Vec<String> = checked_speedscope(&exported(&model(), Format::Speedscope, &Options::default()))
         .into_iter()
         .map(|(_, name)| name)
@@ -103,7 +103,7 @@ fn of_speedscope() {
 }
 
 #[test]
-fn of_firefox() {
+fn firefox_names_threads_with_roles() {
     let profile: Value = serde_json::from_str(&exported(&model(), Format::Firefox, &Options::default())).unwrap();
     let threads = profile["threads"].as_array().unwrap();
     let names: Vec<&str> = threads.iter().map(|thread| thread["name"].as_str().unwrap()).collect();
@@ -116,7 +116,7 @@ fn of_firefox() {
 }
 
 #[test]
-fn of_pprof() {
+fn pprof_names_threads_with_roles() {
     let (mut packed, mut bytes) = (Vec::new(), Vec::new());
     export(&model(), Format::Pprof, &Options::default(), &mut packed).unwrap();
     GzDecoder::new(packed.as_slice()).read_to_end(&mut bytes).unwrap();
@@ -126,7 +126,7 @@ fn of_pprof() {
 
 /// Perfetto appends the tid itself.
 #[test]
-fn of_perfetto() {
+fn perfetto_names_threads_with_roles() {
     let all = timeline(&model(), &Options::default());
     let of = |tid: u32| all.of("wait").filter(move |slice| slice.tid == i32::try_from(tid).ok());
     assert!(of(MAIN.0).all(|slice| slice.track[1] == "MainThread (event_loop)"), "{all:?}");
@@ -135,11 +135,11 @@ fn of_perfetto() {
         of(MAIN.0).flat_map(|slice| [slice.args.get("woken_by"), slice.args.get("behind")]).flatten().collect();
     assert_eq!(args, ["python (progress) 4243"; 2]);
     let of_another = of(OTHER.0).next().unwrap().args.get("woken_by").unwrap();
-    assert_eq!(of_another, "stranger 4243", "its thread is of another process");
+    assert_eq!(of_another, "stranger 4243", "the thread belongs to another process");
 }
 
 #[test]
-fn of_the_page() {
+fn the_page_names_threads_with_roles() {
     let page = exported(&model(), Format::Html, &Options::default());
     for name in NAMES {
         assert!(page.contains(&format!("<title>{name}</title>")), "{name}");
@@ -154,7 +154,7 @@ fn of_the_page() {
 
 /// Formats that add up stacks have no threads.
 #[test]
-fn stacks_have_no_threads() {
+fn folded_stacks_have_no_threads() {
     let text = exported(&model(), Format::Folded, &Options::default());
     assert_eq!(text, "python3.12 (4242);serve (main.py) 9\n");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::perfetto::timeline;
-use common::{Builder, exported, frame};
+use common::{ModelBuilder, exported, frame};
 use pyobs_export::{Format, Native, Options};
 use pyobs_model::*;
 
@@ -17,8 +17,8 @@ fn sample(at: u64, tid: u32, stack: StackId, weight: u64) -> Event {
 }
 
 #[test]
-fn a_sample_is_as_many_as_it_stands_for() {
-    let mut it = Builder::new("h");
+fn a_sample_is_repeated_per_sampling_period() {
+    let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread"), (43, "worker")]);
     let main = frame(FrameKind::Python, "main", "/srv/main.py", 3, 1);
     let [near, far] = [10, 11].map(|line| frame(FrameKind::Python, "step", "/srv/step.py", line, 9));
@@ -45,7 +45,7 @@ fn a_sample_is_as_many_as_it_stands_for() {
 
 #[test]
 fn shares_are_those_of_the_weights() {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
     let [often, seldom] = ["often", "seldom"].map(|name| it.stack(&[frame(FrameKind::Python, name, "/a.py", 2, 1)]));
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
@@ -66,8 +66,8 @@ fn shares_are_those_of_the_weights() {
 }
 
 #[test]
-fn any_weight_is_bounded() {
-    let mut it = Builder::new("h");
+fn copies_of_a_sample_are_bounded() {
+    let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
     let stack = it.stack(&[frame(FrameKind::Python, "main", "/a.py", 2, 1)]);
     for at in [1, 2] {
@@ -77,9 +77,9 @@ fn any_weight_is_bounded() {
 }
 
 #[test]
-fn what_the_interpreter_does_for_a_python_frame_is_that_frames() {
+fn frames_of_the_interpreter_count_for_their_python_frame() {
     use FrameKind::{Kernel, Native as Code, Python};
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.process(0, 42, "python3.12 main.py", &[(42, "MainThread")]);
     let native = |function, module| frame(Code, function, module, 0, 0);
     let eval = || native("_PyEval_EvalFrameDefault", "libpython3.12.so.1.0");

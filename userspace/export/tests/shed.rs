@@ -6,7 +6,7 @@ mod common;
 
 use common::page::{Element, page};
 use common::perfetto::timeline;
-use common::{Builder, frame, in_words, meta};
+use common::{ModelBuilder, frame, in_words, meta};
 use pyobs_export::{Format, Options};
 use pyobs_model::*;
 
@@ -21,7 +21,7 @@ const SHEDS: [(&str, &str, f64, f64); 4] = [
 ];
 
 fn example() -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.model = Model::new(Meta { probes: vec!["cpu".into(), "offcpu".into()], ..meta("h") }, History::All);
     it.process(0, 7, "main.py", &[(7, "MainThread")]);
     it.samples(0, 7, 10, Outcome::Complete, &[frame(FrameKind::Python, "work", "/srv/main.py", 2, 1)]);
@@ -50,7 +50,7 @@ fn assert_times(mut found: Vec<(String, String, f64, f64)>, expected: &[(&str, &
 }
 
 #[test]
-fn perfetto_has_a_track_for_each_family() {
+fn perfetto_has_a_track_of_sheds_per_family() {
     let slices = timeline(&example(), &Options::default());
     let found = slices.of("shed").map(|slice| {
         let family = slice.track.join("/").strip_prefix("pyobs sheds: ").unwrap().to_owned();
@@ -74,7 +74,7 @@ fn bars(page: &Element) -> Vec<(String, String, f64, f64)> {
 }
 
 #[test]
-fn the_page_has_bars_on_its_axis_and_a_list() {
+fn the_page_shows_sheds_as_bars_and_as_a_list() {
     let whole = page(&example(), &Options::default());
     assert_times(bars(&whole), &SHEDS);
     let rows: Vec<&str> = whole.section("health").named("li").iter().map(|it| it.text.as_str()).collect();
@@ -91,7 +91,7 @@ fn a_selection_of_the_page_cuts_the_bars() {
 }
 
 #[test]
-fn the_report_and_json_have_the_times() {
+fn the_report_and_json_have_the_times_of_sheds() {
     let text = in_words(&example(), 10);
     assert!(text.contains("\n  Shed from 2 s to 5 s: offcpu stacks 1/8\n"), "{text}");
     assert!(text.contains("\n  Shed from 9 s to the end: ucx <&>\n"), "{text}");

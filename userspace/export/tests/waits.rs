@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::perfetto::{Slice, timeline};
-use common::{Builder, OF_SAMPLES, checked_speedscope, exported, frame, in_words, meta, parsed_svg};
+use common::perfetto::{DecodedSlice, timeline};
+use common::{ModelBuilder, OF_SAMPLES, checked_speedscope, exported, frame, in_words, meta, parsed_svg};
 use pyobs_export::{Error, Format, Native, Options, Weight, export};
 use pyobs_model::*;
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn sleep(at: u64, tid: u32, stack: StackId, reason: WaitReason, count: u64, tota
 /// Two seconds of a thread that computes, and one that waits for messages and then for the GIL.
 fn example() -> Model {
     use FrameKind::{Kernel, Native, Python};
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.model = Model::new(families_on(), History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread"), (4250, "io")]);
     let compute = |line| frame(Python, "Model.fit", "/srv/app/model.py", line, 20);
@@ -73,9 +73,9 @@ fn example() -> Model {
 }
 
 /// Hostile names and numbers.
-fn nasty() -> Model {
+fn hostile() -> Model {
     let text = "\u{1b}[31m;\n<script>]]>&\u{202e}".repeat(40);
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     it.model = Model::new(families_on(), History::All);
     it.process(0, 7, &text, &[(1, &text), (2, &text)]);
     let (at, process, name) = (Nanos(u64::MAX), ProcessRef(0), &*text);
@@ -111,7 +111,7 @@ fn of(weight: Weight) -> Options {
 
 #[test]
 fn a_figure_says_how_many_stacks_it_rests_on() {
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.model = Model::new(families_on(), History::All);
     it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread")]);
     for (name, count, stacks) in [("often", 1_000, 12), ("seldom", 500, 11), ("exact", 2, 2)] {
@@ -130,7 +130,7 @@ fn a_figure_says_how_many_stacks_it_rests_on() {
 
 /// One or more waits, seen as 40 pieces of 5 ms, of which `stacks` have a stack.
 fn gil_in_pieces(stacks: u64) -> Model {
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.model = Model::new(families_on(), History::All);
     it.process(0, 4242, "main.py", &[(4242, "MainThread"), (4250, "io")]);
     let stack = it.stack(&[frame(FrameKind::Python, "ask", "/srv/app/net.py", 12, 10)]);
@@ -253,7 +253,7 @@ fn nothing_seen_is_told_from_a_family_that_was_off() {
 
 #[test]
 fn hostile_names_and_numbers_do_no_harm() {
-    let model = nasty();
+    let model = hostile();
     for weight in [Weight::OffCpu, Weight::Gil] {
         for format in OF_SAMPLES {
             let text = exported(&model, format, &of(weight));
@@ -271,7 +271,7 @@ fn hostile_names_and_numbers_do_no_harm() {
 #[test]
 fn the_timeline_has_waits_where_they_were() {
     let all = timeline(&example(), &Options::default());
-    let waits: Vec<&Slice> = all.of("wait").collect();
+    let waits: Vec<&DecodedSlice> = all.of("wait").collect();
     assert!(waits.iter().all(|wait| wait.to >= Some(wait.from) && wait.track.len() == 2), "{waits:?}");
     for name in ["wait for the GIL", "sleep: "] {
         assert!(waits.iter().any(|wait| wait.name.starts_with(name)), "{name}: {waits:?}");
@@ -281,7 +281,7 @@ fn the_timeline_has_waits_where_they_were() {
 /// execve(2) keeps the pid, and Perfetto's engine would assign the new program's threads to the old one.
 #[test]
 fn what_a_process_becomes_is_the_same_track() {
-    let mut it = Builder::new("build-host");
+    let mut it = ModelBuilder::new("build-host");
     it.model = Model::new(families_on(), History::All);
     let stack = it.stack(&[frame(FrameKind::Python, "poll", "/srv/app/net.py", 12, 10)]);
     // The last process reuses the pid.

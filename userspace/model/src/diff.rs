@@ -1,7 +1,7 @@
-//! What changed between two recordings: pure, as everything here.
+//! What changed between two recordings.
 //!
-//! Nothing that chance can explain is called a change; [`noise`] says what that means. Processes have other numbers in
-//! each recording, so all of one recording are one: functions, waits and births are known by their names.
+//! A difference that chance can explain is not a change; [`noise`] defines the test. Process numbers differ between
+//! recordings, so all processes of a recording are merged, and functions, waits and births are matched by name.
 
 mod cpu;
 mod memory;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::cpu::{FrameChange, Totals};
-pub use self::memory::{ArenaChange, SegmentChange};
+pub use self::memory::{ArenaDiff, SegmentDiff};
 pub use self::noise::{Delta, Verdict};
 pub use self::redundancy::PairChange;
 pub use self::transfers::StageChange;
@@ -25,7 +25,7 @@ pub use self::waits::{GilChange, SleepChange};
 
 use crate::{FrameId, FrameKind, Model, Selection, StackId, findings, views};
 
-/// The version of the JSON shape.
+/// Version of the JSON schema.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,15 +36,15 @@ pub struct Diff {
     pub before: About,
     pub after: About,
     pub totals: Totals,
-    /// `None` where the family was off in one of them, as below.
-    pub frames: Option<Compared<FrameChange>>,
-    pub offcpu: Option<Compared<SleepChange>>,
-    pub gil: Option<Compared<GilChange>>,
-    pub arenas: Option<Compared<ArenaChange>>,
-    pub segments: Option<Compared<SegmentChange>>,
-    pub transfers: Option<Compared<StageChange>>,
-    pub redundancy: Option<Compared<PairChange>>,
-    /// What is said of one of them only. Findings have bounds of their own, so that these are no changes.
+    /// `None` if the family was off in either recording; the same holds for the fields below.
+    pub frames: Option<Changes<FrameChange>>,
+    pub offcpu: Option<Changes<SleepChange>>,
+    pub gil: Option<Changes<GilChange>>,
+    pub arenas: Option<Changes<ArenaDiff>>,
+    pub segments: Option<Changes<SegmentDiff>>,
+    pub transfers: Option<Changes<StageChange>>,
+    pub redundancy: Option<Changes<PairChange>>,
+    /// Findings in only one of the two. Findings have their own thresholds, so these do not count as changes.
     pub findings: Findings,
 }
 
@@ -57,9 +57,9 @@ pub struct About {
     pub samples: u64,
 }
 
-/// The rows of a list that changed, the largest change first, out of so many.
+/// The rows of a list that changed, largest change first. `compared` is the length of the whole list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared<T> {
+pub struct Changes<T> {
     pub compared: usize,
     pub changed: Vec<T>,
 }
@@ -70,17 +70,17 @@ pub struct Findings {
     pub gone: Vec<String>,
 }
 
-/// A function, in whatever process.
+/// A function, regardless of process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct Function {
     pub kind: FrameKind,
     pub function: Arc<str>,
-    /// Without its folder, for that may be another in the other recording: of a Python function.
+    /// For a Python function. Without its folder, which may differ in the other recording.
     pub file: Option<Arc<str>>,
     pub module: Option<Arc<str>>,
 }
 
-impl Place {
+impl Function {
     fn of(model: &Model, frame: FrameId) -> Option<Self> {
         let frame = model.frame(frame)?;
         Some(Self {
@@ -91,7 +91,7 @@ impl Place {
         })
     }
 
-    /// The innermost Python function of a stack, or else the innermost of all.
+    /// The innermost Python function of a stack, or its leaf if it has none.
     fn of_stack(model: &Model, stack: Option<StackId>) -> Option<Self> {
         let leaf = || model.stack(stack?).last().copied();
         views::birthplace(model, stack).or_else(leaf).and_then(|frame| Self::of(model, frame))
@@ -122,7 +122,7 @@ impl Diff {
     }
 
     fn has_changed_rows(&self) -> bool {
-        fn any<T>(rows: Option<&Compared<T>>) -> bool {
+        fn any<T>(rows: Option<&Changes<T>>) -> bool {
             rows.is_some_and(|rows| !rows.changed.is_empty())
         }
         any(self.frames.as_ref())
@@ -159,7 +159,7 @@ impl Findings {
     }
 }
 
-/// Puts what both sides have of a key side by side; the default stands for nothing.
+/// Pairs the values that both sides have for a key. A missing value is the default.
 fn join<K: Ord + Clone, V: Clone + Default>(before: &BTreeMap<K, V>, after: &BTreeMap<K, V>) -> Vec<(K, V, V)> {
     let keys: BTreeSet<&K> = before.keys().chain(after.keys()).collect();
     let value = |side: &BTreeMap<K, V>, key: &K| side.get(key).cloned().unwrap_or_default();
@@ -167,7 +167,7 @@ fn join<K: Ord + Clone, V: Clone + Default>(before: &BTreeMap<K, V>, after: &BTr
 }
 
 /// Keeps the rows that changed, the largest change first.
-fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Compared<T> {
+fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Changes<T> {
     let compared = rows.len();
     let largest = |row: &T| {
         let changes = deltas(row).into_iter().filter(|delta| delta.verdict.is_some());
@@ -177,5 +177,5 @@ fn changed<T>(rows: Vec<T>, deltas: impl Fn(&T) -> Vec<Delta>) -> Compared<T> {
     };
     let mut rows: Vec<(f64, T)> = rows.into_iter().filter_map(|row| Some((largest(&row)?, row))).collect();
     rows.sort_by(|one, other| other.0.total_cmp(&one.0));
-    Compared { compared, changed: rows.into_iter().map(|(_, row)| row).collect() }
+    Changes { compared, changed: rows.into_iter().map(|(_, row)| row).collect() }
 }

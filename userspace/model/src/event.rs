@@ -1,4 +1,4 @@
-//! The one vocabulary between capture, recordings and everything that shows something.
+//! Events: the vocabulary that capture, recordings and every display share.
 
 mod memory;
 mod redundancy;
@@ -16,44 +16,44 @@ pub use self::waits::{GilHolder, GilWait, Sleep, WaitReason, Waker};
 use crate::transfer::{TransferChange, TransferThread, Transfers};
 use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
 
-/// What a recording says of itself before the first event.
+/// A recording's metadata, which precedes its first event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// RFC 3339, UTC.
     pub started: String,
     pub host: String,
     pub kernel: String,
-    /// The version of pyobs that captured.
+    /// The version of pyobs that made the capture.
     pub pyobs: String,
     pub rate_hz: u32,
-    /// CPUs that were online; 0 where the recording does not say.
+    /// Online CPUs; 0 if the recording does not say.
     pub cpus: u32,
     /// Families that were on, in the order of the registry.
     pub probes: Vec<String>,
-    /// Families that were asked for and could not be had.
+    /// Families that were requested but are unavailable.
     pub refused: Vec<Refused>,
-    /// What drove the CPU samples: `cycles` or `cpu-clock`.
+    /// The clock of the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
-    /// How what processes have of segments is compared with what was told of it: by the kernel's `iterators`, or by
-    /// `proc`. Empty where the family `shm` was off.
+    /// How the segments of a process are checked against the events about them: `iterators` (the kernel's) or `proc`.
+    /// Empty if the family `shm` was off.
     pub segment_repair: String,
 }
 
-/// A family that the machine or the user's rights do not allow.
+/// A family that is unavailable because of the machine or the user's rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     pub family: String,
-    /// What is lacking, and the next step.
+    /// What is missing, and the next step.
     pub reason: String,
 }
 
 impl Meta {
-    /// Between two samples of a CPU.
+    /// Time between two samples on one CPU.
     pub fn period(&self) -> Nanos {
         Nanos(1_000_000_000 / u64::from(self.rate_hz.max(1)))
     }
 
-    /// A sentence for each reason, with all families that it keeps off.
+    /// One sentence per reason, each naming all the families that it disables.
     pub fn refusals(&self) -> Vec<String> {
         let mut reasons: Vec<&str> = Vec::new();
         for refused in &self.refused {
@@ -77,12 +77,13 @@ pub enum Event {
         id: FrameId,
         frame: Frame,
     },
-    /// Frames root first.
+    /// Frames are root first.
     Stack {
         id: StackId,
         frames: Arc<[FrameId]>,
     },
-    /// First sight of a process, or news about one already known (its command after exec, its Python version).
+    /// A process is seen for the first time, or something about it changed (its command after exec, its Python
+    /// version).
     Process {
         id: ProcessRef,
         process: Process,
@@ -101,7 +102,7 @@ pub enum Event {
     Sleep(Sleep),
     /// Family `gil`.
     GilWait(GilWait),
-    /// Family `gil`: a thread held the GIL for so much of the time since the last word of it.
+    /// Family `gil`: how long a thread held the GIL since its last such event.
     GilHeld {
         at: Nanos,
         process: ProcessRef,
@@ -128,15 +129,15 @@ pub enum Event {
         id: MemInfoId,
         change: MemInfoChange,
     },
-    /// Family `ucx`: something is known of a transfer.
+    /// Family `ucx`: something became known about a transfer.
     Transfer {
         at: Nanos,
         id: TransferId,
         change: TransferChange,
     },
-    /// Family `ucx`: transfers of one kind that are over, since the last word of them.
+    /// Family `ucx`: finished transfers of one kind since the last such event.
     Transfers(Transfers),
-    /// Family `ucx`: what a thread has done with transfers so far.
+    /// Family `ucx`: what a thread has done with transfers, as totals so far.
     TransferThread(TransferThread),
     /// Family `redundancy`.
     Access(Access),
@@ -148,7 +149,7 @@ pub enum Event {
         at: Nanos,
         counts: Watchpoints,
     },
-    /// Family `shm`: what of a process's memory was there when somebody looked.
+    /// Family `shm`: a process's resident memory when it was last examined.
     Resident {
         at: Nanos,
         process: ProcessRef,
@@ -160,21 +161,21 @@ pub enum Event {
         reason: Reason,
         count: u64,
     },
-    /// What pyobs itself has used since the recording began.
+    /// The resources pyobs has used since the recording began.
     Cost {
         at: Nanos,
         bpf: Nanos,
         cpu: Nanos,
-        /// The part of `cpu` that is done once for each file or process: unwind tables, names, the first look.
+        /// The part of `cpu` spent once per file or process: unwind tables, names, the first scan.
         startup: Nanos,
         rss_bytes: u64,
     },
-    /// Something was given up to stay inside the budget: one sentence.
+    /// Something was shed to stay inside the budget. The text is one sentence.
     Shed {
         at: Nanos,
         what: Arc<str>,
     },
-    /// From now on a measure holds that keeps pyobs inside the budget, or it does not hold any more.
+    /// A measure that keeps pyobs inside the budget starts or stops applying.
     Measure {
         at: Nanos,
         family: Arc<str>,
@@ -215,7 +216,7 @@ impl Event {
 }
 
 impl Event {
-    /// Moves it to this time if it is later.
+    /// Caps its time at `last`.
     pub fn not_after(&mut self, last: Nanos) {
         let at = match self {
             Self::Frame { .. } | Self::Stack { .. } | Self::Thread { .. } => return,
@@ -259,18 +260,19 @@ pub enum FrameKind {
     Kernel,
 }
 
-/// One line of one function. Text is as the watched process has it: escape it before it reaches a terminal or a file.
+/// One line of one function. Text comes unmodified from the watched process: escape it before it reaches a terminal or
+/// a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     pub kind: FrameKind,
-    /// Qualified name where the interpreter has one.
+    /// The qualified name if the interpreter provides one.
     pub function: Arc<str>,
-    /// The base name of the mapped file that holds the code; for a Python frame `None`.
+    /// Base name of the mapped file that contains the code; `None` for a Python frame.
     pub module: Option<Arc<str>>,
     pub file: Option<Arc<str>>,
-    /// 1-based; `None` where there is no line.
+    /// 1-based; `None` if unknown.
     pub line: Option<u32>,
-    /// The function's first line: tells two functions of one name in one file apart.
+    /// The function's first line, which distinguishes functions of one name in one file.
     pub first_line: Option<u32>,
 }
 
@@ -278,11 +280,11 @@ pub struct Frame {
 pub struct Process {
     pub pid: Pid,
     pub ppid: Pid,
-    /// The command line's words, joined by spaces; the kernel's `comm` where it has none.
+    /// The command line's words, joined by spaces; the kernel's `comm` if it is empty.
     pub command: Arc<str>,
-    /// The interpreter's version, such as `3.12.1`; `None` for a process that runs no CPython.
+    /// The interpreter's version, such as `3.12.1`; `None` if the process runs no CPython.
     pub python: Option<Arc<str>>,
-    /// When it started; `None` when that was before the recording began.
+    /// `None` if it started before the recording began.
     pub started: Option<Nanos>,
 }
 
@@ -293,7 +295,7 @@ pub struct Sample {
     pub tid: Tid,
     pub cpu: u32,
     pub stack: StackId,
-    /// The CPU time that it stands for.
+    /// The CPU time that the sample represents.
     pub weight: Nanos,
     pub outcome: Outcome,
 }
@@ -307,29 +309,28 @@ impl Sample {
 /// How the walk of a sample's stack ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The frames were followed to their end, Python and native.
+    /// All Python and native frames were walked.
     Complete,
-    /// Deeper than the walker goes; the leaf side was kept.
+    /// The stack is deeper than the walker goes. The frames next to the leaf were kept.
     Truncated,
-    /// The thread has no Python frames: a native thread, or a process that runs no CPython.
+    /// The thread has no Python frames: it is native, or its process runs no CPython.
     NoPython,
     Failed(Reason),
-    /// All Python frames are there; the native ones lead only part of the way to the outermost.
+    /// All Python frames are there, but the native frames stop short of the outermost.
     NativePartial(Reason),
 }
 
-/// Calls of one function since the last word of it.
+/// Calls of one function by one process since the last such event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls {
     pub at: Nanos,
     pub process: ProcessRef,
-    /// Its line is the function's first.
+    /// Its line is the function's first line.
     pub function: FrameId,
-    /// Entries, which include a generator's being resumed.
+    /// Entries. Resuming a generator is an entry.
     pub count: u64,
-    /// Entries that were seen to return, which are those that the times are about.
+    /// Entries whose return was seen. The times cover only these.
     pub timed: u64,
     pub total: Nanos,
-    /// The longest.
     pub max: Nanos,
 }

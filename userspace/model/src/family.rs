@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// Probes that answer one question. A recording names its families by text, for it may be of a later pyobs that has more.
+/// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may have
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Samples of CPU time.
@@ -42,7 +43,7 @@ impl Family {
         Self::Redundancy,
     ];
 
-    /// As users write it, and as recordings and reports have it.
+    /// The name on the command line, in recordings and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -57,13 +58,12 @@ impl Family {
         }
     }
 
-    /// The names of all.
     pub fn names() -> Vec<String> {
         Self::ALL.map(|family| family.name().to_owned()).to_vec()
     }
 }
 
-/// There is no family of this name.
+/// No family has this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown;
 

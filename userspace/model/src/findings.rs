@@ -1,4 +1,4 @@
-//! What deserves to be said first: statements that the sums bear out, with their numbers.
+//! Findings: statements worth reading first, with the numbers that support them.
 
 mod arena;
 mod board;
@@ -40,7 +40,7 @@ impl Severity {
     }
 }
 
-/// A number or a name that a finding rests on.
+/// A number or a name that supports a finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Evidence {
@@ -49,12 +49,12 @@ pub enum Evidence {
     Text(String),
 }
 
-/// What a finding costs, as far as that can be told.
+/// The cost of a finding, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// As a share of one thread's time.
     pub time: f64,
-    /// Of memory that is held, or sent, in vain.
+    /// Memory that is held, or bytes that are sent, for nothing.
     pub bytes: u64,
 }
 
@@ -67,7 +67,7 @@ impl Cost {
         Self { time: 0.0, bytes }
     }
 
-    /// For ranking: a GiB weighs as much as a thread's whole time.
+    /// The sort key: a GiB weighs as much as the whole time of a thread.
     pub fn weight(self) -> f64 {
         self.time + self.bytes as f64 / f64::from(1 << 30)
     }
@@ -78,7 +78,7 @@ impl Cost {
     }
 }
 
-/// What shows the facts that a finding rests on; it is of the finding's process.
+/// What the dashboard shows for the facts behind a finding, within the finding's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A thread's waits for the GIL.
@@ -88,7 +88,7 @@ pub enum Target {
     /// MemInfos that were born at a line.
     MemInfos(Option<FrameId>),
     Segment(SegmentId),
-    /// A thread that has to do with transfers.
+    /// A thread that works on transfers.
     Worker(Tid),
     /// All transfers, or one of them.
     Transfers(Option<TransferId>),
@@ -96,16 +96,16 @@ pub enum Target {
     Line(FrameId),
 }
 
-/// Text holds names of watched processes: escape it before it reaches a terminal or a file.
+/// Text contains names from watched processes: escape it before it reaches a terminal or a file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// `family/name`.
     pub id: &'static str,
     pub severity: Severity,
     pub summary: String,
-    /// What was seen; whole sentences.
+    /// What was observed, in whole sentences.
     pub detail: String,
-    /// What to try; whole sentences.
+    /// What to try, in whole sentences.
     pub advice: String,
     #[serde(skip)]
     pub process: Option<ProcessRef>,
@@ -117,7 +117,7 @@ pub struct Finding {
     pub target: Option<Target>,
 }
 
-/// The most serious first, and of these the one that costs most.
+/// The most serious first; within a severity, the most costly first.
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut findings = gil::find(model, selection);
     findings.extend(arena::find(model, selection));
@@ -154,7 +154,7 @@ fn commonest(frames: impl Iterator<Item = (Option<FrameId>, Nanos)>) -> Option<F
 
 const UNKNOWN_PLACE: &str = "an unknown place";
 
-/// `fetch (/app/client.py:31)`, or `memcpy (libc.so.6)`.
+/// For example `fetch (/app/client.py:31)` or `memcpy (libc.so.6)`.
 pub fn place(model: &Model, frame: Option<FrameId>) -> String {
     let Some(frame) = frame.and_then(|frame| model.frame(frame)) else { return UNKNOWN_PLACE.to_owned() };
     let file = frame.file.as_deref().or(frame.module.as_deref()).unwrap_or("?");
@@ -162,12 +162,12 @@ pub fn place(model: &Model, frame: Option<FrameId>) -> String {
     format!("{} ({file}{line})", frame.function)
 }
 
-/// The line of the program that a stack belongs to: what a library does there is its caller's.
+/// The line of the program that a stack belongs to. Library code belongs to its caller.
 fn own_place(model: &Model, stack: Option<StackId>) -> String {
     place(model, stack.and_then(|stack| own_line(model, stack)))
 }
 
-/// `4250 (io-worker)`, or `4251 (python, progress)` of a thread with a role.
+/// For example `4250 (io-worker)`, or `4251 (python, progress)` for a thread with a role.
 fn name(model: &Model, process: ProcessRef, tid: Tid) -> String {
     let thread = model.process(process).and_then(|state| state.threads.get(&tid));
     let name = thread.and_then(|thread| thread.name.as_deref());

@@ -1,15 +1,15 @@
-//! Identities and units. None of them is a bare pid or pointer: those are reused within milliseconds.
+//! Identities and units. Pids and pointers are reused within milliseconds, so no identity is a bare one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A process id as the kernel's `tgid` has it, in pyobs's own pid namespace.
+/// A process id: the kernel's `tgid`, in pyobs's own pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pid(pub u32);
 
-/// A thread id as the kernel's `pid` has it.
+/// A thread id: the kernel's `pid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tid(pub u32);
@@ -38,7 +38,7 @@ pub struct ArenaId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemInfoId(pub u32);
 
-/// A transfer of UCX: (process, request, generation), by the moment at which it was first seen.
+/// A UCX transfer: (process, request, generation), numbered in the order of first sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub u64);
 
@@ -50,7 +50,7 @@ pub struct Place {
     pub stack: StackId,
 }
 
-/// Nanoseconds since the recording began, or a length of time in nanoseconds.
+/// Nanoseconds since the recording began, or a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nanos(pub u64);
 

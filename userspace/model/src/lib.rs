@@ -1,11 +1,11 @@
 //! What is known about the watched programs, computed from events alone.
 //!
-//! This crate is pure: no input or output, no BPF, no terminal, and no clock but the events'. Capture makes
-//! [`Event`]s out of kernel records, a recording gives the same events back, and [`Model::apply`] takes both, so
-//! that a replay shows what the live dashboard showed.
+//! This crate is pure: no I/O, no BPF, no terminal, and no clock except event times. Capture turns kernel records into
+//! [`Event`]s, and a recording yields the same events. [`Model::apply`] takes both, so a replay shows what the live
+//! dashboard showed.
 //!
-//! Events define before they refer: a [`Event::Frame`] comes before the first stack that holds it, a
-//! [`Event::Stack`] and a [`Event::Process`] before the first sample that names them.
+//! Events define before they refer: an [`Event::Frame`] precedes the first stack that contains it, and an
+//! [`Event::Stack`] and an [`Event::Process`] precede the first sample that refers to them.
 
 pub mod diff;
 pub mod event;

@@ -1,4 +1,4 @@
-//! Why something is missing. Every reason has a name that users see, and is never reused for another meaning.
+//! Reasons why something is missing. Users see their names, so a name is never reused for another meaning.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What it means, for the Health screen and the report.
+            /// The meaning, for the Health screen and the report.
             pub fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)* }
             }
@@ -32,57 +32,57 @@ reasons! {
     NotAttachedYet = "not_attached_yet", "the process was sampled before its interpreter was known";
     ThreadStateUnreadable = "thread_state_unreadable", "the thread's interpreter state could not be read";
     FrameUnreadable = "frame_unreadable", "a frame's memory could not be read in the kernel";
-    FrameInvalid = "frame_invalid", "a frame did not hold what a frame must hold";
+    FrameInvalid = "frame_invalid", "a frame's memory did not look like a frame";
     CodeUnreadable = "code_unreadable", "a code object's memory could not be read";
     CodeChanged = "code_changed", "a code object was replaced before its name was read";
-    CodeInvalid = "code_invalid", "what should be a code object is none";
+    CodeInvalid = "code_invalid", "what should be a code object is not one";
     NameInvalid = "name_invalid", "a function's or file's name is not valid text";
     LineUnknown = "line_unknown", "the line of a frame could not be found in its line table";
     ProcessGone = "process_gone", "the process ended before its frames could be named";
     InterpreterUnknown = "interpreter_unknown", "the interpreter's version or layout is not known to this pyobs";
-    ThreadStateUnknown = "thread_state_unknown", "the way to the thread state could not be found in this interpreter";
+    ThreadStateUnknown = "thread_state_unknown", "this interpreter's path to the thread state could not be found";
     ProcessUnreadable = "process_unreadable", "the process's memory map could not be read";
     TableFull = "table_full", "a table of fixed size was full: more processes, frames or stacks than pyobs keeps";
-    TableBusy = "table_busy", "a process or a shared segment was not taken into its table, which another CPU had locked for long";
+    TableBusy = "table_busy", "a process or a shared segment was not entered into its table, because another CPU held the lock too long";
     SidebandLost = "sideband_lost", "the kernel dropped notices of new mappings; all processes were scanned again";
     TaskUnreadable = "task_unreadable", "a field of a thread's kernel structure could not be read";
     KernelStackUnreadable = "kernel_stack_unreadable", "the kernel's stack could not be taken";
-    RecordMalformed = "record_malformed", "a record from the kernel did not have the form it must have";
-    UnwindTableMissing = "unwind_table_missing", "a native frame lies in a file whose unwind table is not there (yet)";
-    UnwindRuleMissing = "unwind_rule_missing", "a native frame lies in code that its file's unwind table does not tell about";
-    UnwindRuleUnsupported = "unwind_rule_unsupported", "a native frame needs a way of unwinding that pyobs does not have";
-    MappingUnknown = "mapping_unknown", "a native frame lies in no mapping that is known (yet)";
+    RecordMalformed = "record_malformed", "a record from the kernel was malformed";
+    UnwindTableMissing = "unwind_table_missing", "a native frame lies in a file that has no unwind table (yet)";
+    UnwindRuleMissing = "unwind_rule_missing", "a native frame lies in code that its file's unwind table does not cover";
+    UnwindRuleUnsupported = "unwind_rule_unsupported", "a native frame needs an unwind rule that pyobs does not support";
+    MappingUnknown = "mapping_unknown", "a native frame lies in no known mapping (yet)";
     NativeStackUnreadable = "native_stack_unreadable", "the memory of a native stack could not be read in the kernel";
     NativeStackInvalid = "native_stack_invalid", "a native stack does not lead to its outermost frame";
     FramesUnjoined = "frames_unjoined", "Python frames could not be placed among the native ones";
-    SleepUnseen = "sleep_unseen", "a thread's sleep was not counted: another thread that sleeps has its place in the table";
-    CallUnseen = "call_unseen", "a call's return was not seen, so that its time is not known";
-    SystemCallMissed = "system_call_missed", "the kernel ran no program at a system call: it was in the middle of something with BPF on that CPU";
+    SleepUnseen = "sleep_unseen", "a thread's sleep was not counted, because another sleeping thread had its place in the table";
+    CallUnseen = "call_unseen", "a call's return was not seen, so its time is unknown";
+    SystemCallMissed = "system_call_missed", "the kernel ran no program at a system call: that CPU was inside another BPF operation";
     SegmentTableFull = "segment_table_full", "more shared segments, or processes that hold them, than pyobs keeps";
-    SegmentUnseen = "segment_unseen", "a shared mapping could not be looked at when it was made";
-    DescriptorsUnseen = "descriptors_unseen", "a message had more parts than pyobs looks through for descriptors";
-    SegmentRepaired = "segment_repaired", "what a process holds of a shared segment was corrected by a look at it";
-    SegmentHolderMissed = "segment_holder_missed", "a process was found to hold a shared segment without a word of how it got it";
-    SegmentDescriptorMissed = "segment_descriptor_missed", "a look at a process showed a descriptor of a shared segment that was not known";
-    SegmentDescriptorGone = "segment_descriptor_gone", "a look at a process showed that a descriptor of a shared segment is no more";
-    SegmentMappingMissed = "segment_mapping_missed", "a look at a process showed a mapping of a shared segment that was not known";
-    SegmentMappingGone = "segment_mapping_gone", "a look at a process showed that a mapping of a shared segment is no more";
-    MappingUntold = "mapping_untold", "mappings of shared segments that came and went within a moment are not in the region map: there were too many";
-    ResidentUnreadable = "resident_unreadable", "what of a process's memory is there could not be read";
+    SegmentUnseen = "segment_unseen", "a shared mapping could not be examined when it was made";
+    DescriptorsUnseen = "descriptors_unseen", "a message had more parts than pyobs searches for descriptors";
+    SegmentRepaired = "segment_repaired", "what a process holds of a shared segment was corrected by examining the process";
+    SegmentHolderMissed = "segment_holder_missed", "a process holds a shared segment whose open or map event was not seen";
+    SegmentDescriptorMissed = "segment_descriptor_missed", "examining a process found an unknown descriptor of a shared segment";
+    SegmentDescriptorGone = "segment_descriptor_gone", "examining a process found that a descriptor of a shared segment is gone";
+    SegmentMappingMissed = "segment_mapping_missed", "examining a process found an unknown mapping of a shared segment";
+    SegmentMappingGone = "segment_mapping_gone", "examining a process found that a mapping of a shared segment is gone";
+    MappingUntold = "mapping_untold", "too many mappings of shared segments came and went at once, and some are not in the region map";
+    ResidentUnreadable = "resident_unreadable", "a process's resident memory could not be read";
     ArenaTableFull = "arena_table_full", "more arenas than pyobs keeps";
-    ArenaUnreadable = "arena_unreadable", "an arena's memory could not be read, or was not what an arena's must be";
-    WalkTaken = "walk_taken", "a stack was given up because a thread that came between was walked with the same state";
-    MemInfoUnreadable = "meminfo_unreadable", "a MemInfo's reference count could not be read, or was none";
+    ArenaUnreadable = "arena_unreadable", "an arena's memory could not be read, or did not look like an arena";
+    WalkTaken = "walk_taken", "a stack was given up because the walk of another thread that interrupted it used the same state";
+    MemInfoUnreadable = "meminfo_unreadable", "a MemInfo's reference count could not be read, or was not one";
     MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";
-    TransferTableFull = "transfer_table_full", "more transfers under way than pyobs keeps";
-    TransferHalfSeen = "transfer_half_seen", "a transfer was completed whose beginning was not seen";
-    AccessUnstacked = "access_unstacked", "an access of memory was not told because its stack was lost";
-    PastForgotten = "past_forgotten", "a segment, arena or transfer that was over is in no list, only in sums: more came after it than are kept";
-    RecorderBehind = "recorder_behind", "the recording's disk was too slow for the events, which were dropped";
-    MapCutShort = "map_cut_short", "a look at a process's memory map ended after 65,536 mappings: segments, arenas and arrays beyond are not known";
+    TransferTableFull = "transfer_table_full", "more transfers in flight than pyobs keeps";
+    TransferHalfSeen = "transfer_half_seen", "a transfer completed whose beginning was not seen";
+    AccessUnstacked = "access_unstacked", "a memory access was dropped because its stack was lost";
+    PastForgotten = "past_forgotten", "an ended segment, arena or transfer is only in sums, not in lists, because too many came after it";
+    RecorderBehind = "recorder_behind", "events were dropped because the recording's disk was too slow";
+    MapCutShort = "map_cut_short", "only the first 65,536 mappings of a process were read; segments, arenas and arrays beyond them are unknown";
     MappingsLeftOut = "mappings_left_out", "a process has more executable mappings than pyobs keeps: native frames in the others have no names";
-    ReadHeldUp = "read_held_up", "memory of a process, or a file that it maps, was not given in time";
-    CacheEvicted = "cache_evicted", "a full cache evicted an entry, which is read again when it is needed";
+    ReadHeldUp = "read_held_up", "memory of a process, or a file that it maps, could not be read in time";
+    CacheEvicted = "cache_evicted", "a full cache evicted an entry, which is read again when needed";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

@@ -9,8 +9,8 @@ use crate::Family;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub use self::cost::{Cost, Shed};
-use self::cost::{Costs, Sheds};
+pub use self::cost::{Shed, Usage};
+use self::cost::{Sheds, Usages};
 use self::interpreters::Interpreters;
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
@@ -31,17 +31,18 @@ pub const EVENTS_KEPT: usize = 1 << 16;
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
-    /// All events, to show them one by one: what is kept grows with the recording. Segments, arenas and transfers have bounds of
-    /// their own.
+    /// All events, to show them one by one: what is kept grows with the recording. Segments, arenas and transfers have
+    /// their own bounds.
     All,
-    /// The sums of all events, and of each kind the latest [`EVENTS_KEPT`] one by one: for a report of a recording of any length.
+    /// The sums of all events, and the latest [`EVENTS_KEPT`] of each kind one by one, for a report of a recording of any
+    /// length.
     Sums,
-    /// The last `length`, and never more than `samples` events of each kind: for a dashboard that runs for days.
+    /// The last `length`, and at most `samples` events of each kind, for a dashboard that runs for days.
     Window { length: Nanos, samples: usize },
 }
 
 impl History {
-    /// How many things with a state of their own are kept, of which there may be `most`.
+    /// How many stateful things of one kind are kept, given their own limit.
     pub(crate) fn bound(self, most: usize) -> usize {
         match self {
             Self::All | Self::Sums => most,
@@ -67,12 +68,12 @@ pub struct ProcessState {
     pub threads: BTreeMap<Tid, ThreadState>,
     /// Samples since the recording began.
     pub samples: u64,
-    /// What of its memory was there when somebody looked last.
+    /// Its resident memory when it was last examined.
     pub resident: Option<(Nanos, Resident)>,
 }
 
 impl ProcessState {
-    /// Whether it ran at that time, as far as is known.
+    /// Whether it was running at that time, as far as is known.
     pub fn is_alive(&self, at: Nanos) -> bool {
         self.process.started.is_none_or(|started| started <= at) && self.ended.is_none_or(|ended| ended > at)
     }
@@ -87,7 +88,7 @@ pub struct ThreadState {
 
 /// What all lines of a function have in common.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Function {
+struct FunctionKey {
     kind: FrameKind,
     name: Arc<str>,
     module: Option<Arc<str>>,
@@ -95,7 +96,7 @@ struct Function {
     first_line: Option<u32>,
 }
 
-impl Function {
+impl FunctionKey {
     fn of(frame: &Frame) -> Self {
         Self {
             kind: frame.kind,
@@ -115,9 +116,9 @@ pub struct Model {
     processes: Vec<ProcessState>,
     frames: Vec<Frame>,
     interpreters: Interpreters,
-    /// For each frame the first one seen of its function.
+    /// For each frame, the first frame seen of its function.
     functions: Vec<FrameId>,
-    function_ids: HashMap<Function, FrameId>,
+    function_ids: HashMap<FunctionKey, FrameId>,
     stacks: Vec<Arc<[FrameId]>>,
     cpu: Cpu,
     offcpu: OffCpu,
@@ -130,7 +131,7 @@ pub struct Model {
     redundancy: Redundancy,
     regions: Regions,
     loss: Losses,
-    costs: Costs,
+    costs: Usages,
     shed: Vec<Arc<str>>,
     sheds: Sheds,
 }
@@ -158,14 +159,14 @@ impl Model {
             redundancy: Redundancy::new(history),
             regions: Regions::new(history),
             loss: Losses::default(),
-            costs: Costs::default(),
+            costs: Usages::default(),
             shed: Vec::new(),
             sheds: Sheds::default(),
         }
     }
 
-    /// Takes one event. An event that refers to what was never defined, or defines out of turn, is ignored: a
-    /// recording is a file that anyone may have written.
+    /// Applies one event. Anyone may have written a recording, so an event is ignored if it refers to something
+    /// undefined or defines out of turn.
     pub fn apply(&mut self, event: &Event) {
         if let Some(at) = event.at() {
             self.now = self.now.max(at);
@@ -173,7 +174,7 @@ impl Model {
         match event {
             Event::Frame { id, frame } => {
                 if id.0 as usize == self.frames.len() {
-                    let function = self.function_ids.entry(Function::of(frame)).or_insert(*id);
+                    let function = self.function_ids.entry(FunctionKey::of(frame)).or_insert(*id);
                     self.functions.push(*function);
                     self.frames.push(frame.clone());
                     self.interpreters.add(&self.frames);
@@ -322,14 +323,14 @@ impl Model {
             Event::Loss { reason, count, .. } => self.loss.add(*reason, *count),
             Event::Cost { at, bpf, cpu, startup, rss_bytes } => {
                 let (startup, rss_bytes) = (*startup, *rss_bytes);
-                self.costs.add(Cost { at: *at, bpf: *bpf, cpu: *cpu, startup, rss_bytes });
+                self.costs.add(Usage { at: *at, bpf: *bpf, cpu: *cpu, startup, rss_bytes });
             }
             Event::Shed { what, .. } => self.shed.push(Arc::clone(what)),
             Event::Measure { at, family, measure, on } => self.sheds.add(*at, family, measure, *on),
         }
     }
 
-    /// Tells the time to a model whose events are rare, and forgets what is older than its window.
+    /// Advances the clock of a model whose events are rare, and forgets what is older than its window.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.cpu.expire(self.now);
@@ -355,7 +356,7 @@ impl Model {
         (id.0 as usize) < self.stacks.len()
     }
 
-    /// Notes a thread; `false` when its process was never defined.
+    /// Records that a thread exists. `false` if its process was never defined.
     fn sees(&mut self, process: ProcessRef, tid: Tid) -> bool {
         let state = self.processes.get_mut(process.0 as usize);
         state.map(|state| state.threads.entry(tid).or_default()).is_some()
@@ -366,7 +367,7 @@ impl Model {
         self.meta.probes.iter().any(|probe| probe == family.name())
     }
 
-    /// How long a process was watched, of the time that `selection` has, from `since` on.
+    /// How long a process was watched within the time of `selection`, from `since` on.
     pub fn observed(&self, process: ProcessRef, selection: &Selection, since: Nanos) -> Nanos {
         let Some(state) = self.process(process) else { return Nanos(0) };
         let from = [state.process.started, selection.from].into_iter().flatten().fold(since, Nanos::max);
@@ -391,12 +392,12 @@ impl Model {
         (0u32..).map(ProcessRef).zip(&self.processes)
     }
 
-    /// The frame of an id that an applied stack holds.
+    /// The frame with an id from an applied stack.
     pub fn frame(&self, id: FrameId) -> Option<&Frame> {
         self.frames.get(id.0 as usize)
     }
 
-    /// The process that had a number then.
+    /// The process that had a pid at a time.
     pub fn process_at(&self, pid: Pid, at: Nanos) -> Option<(ProcessRef, &ProcessState)> {
         let lived = |state: &ProcessState| {
             state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| ended >= at)
@@ -404,7 +405,7 @@ impl Model {
         self.processes().filter(|(_, state)| state.process.pid == pid && lived(state)).last()
     }
 
-    /// Whether this is a frame of Python code.
+    /// Whether this is a Python frame.
     pub fn is_python(&self, id: FrameId) -> bool {
         self.frame(id).is_some_and(|frame| frame.kind == FrameKind::Python)
     }
@@ -414,12 +415,12 @@ impl Model {
         self.interpreters.has(id)
     }
 
-    /// The frame that stands for all lines of `id`'s function.
+    /// The frame that represents all lines of `id`'s function.
     pub fn function_of(&self, id: FrameId) -> FrameId {
         self.functions.get(id.0 as usize).copied().unwrap_or(id)
     }
 
-    /// Root first; empty for an id that was never defined.
+    /// Root first; empty if the id was never defined.
     pub fn stack(&self, id: StackId) -> &[FrameId] {
         self.stacks.get(id.0 as usize).map_or(&[], |stack| stack)
     }
@@ -468,11 +469,11 @@ impl Model {
         &self.loss
     }
 
-    pub fn cost(&self) -> Cost {
+    pub fn cost(&self) -> Usage {
         self.costs.now()
     }
 
-    /// A share of one core as a percentage, and of what: of all CPUs together where their number is known.
+    /// Converts a share of one core to a percentage, with its unit: of all CPUs together if their number is known.
     pub fn cost_percent(&self, share: f64) -> (f64, &'static str) {
         match self.meta.cpus {
             0 => (share * 100.0, "of a core"),
@@ -480,12 +481,12 @@ impl Model {
         }
     }
 
-    /// What pyobs costs now, in shares of one core: (in the kernel, in user space).
+    /// The present cost of pyobs in shares of one core: (kernel, user space).
     pub fn cost_now(&self) -> (f64, f64) {
         self.costs.shares_now()
     }
 
-    /// What pyobs cost between one word of it and the next, in shares of one core, with the later time; the last hour of it.
+    /// The cost of pyobs over the last hour, in shares of one core, each with the time at which its interval ends.
     pub fn cost_history(&self) -> impl Iterator<Item = (Nanos, f64)> + '_ {
         self.costs.history()
     }
@@ -499,7 +500,7 @@ impl Model {
         self.sheds.all()
     }
 
-    /// In a few words what is given up now; empty where nothing is.
+    /// What is being shed now, in a few words; empty if nothing is.
     pub fn shed_now(&self) -> String {
         let held = self.sheds.all().filter(|shed| shed.to.is_none());
         let words = |shed: &Shed| format!("{} {} since {:.0} s", shed.family, shed.measure, shed.from.as_secs_f64());

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 use crate::Nanos;
 
@@ -42,7 +42,7 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A length of time, of at most eight characters: `7 ns`, `29.7 µs`, `5.00 ms`, `12.3 s`, `16.7 min`.
+/// A duration in at most eight characters: `7 ns`, `29.7 µs`, `5.00 ms`, `12.3 s`, `16.7 min`.
 pub fn time(time: Nanos) -> String {
     const UNITS: [(&str, f64); 6] = [("µs", 1e3), ("ms", 1e3), ("s", 1e3), ("min", 60.0), ("h", 60.0), ("d", 24.0)];
     if time.0 < 1000 {
@@ -66,7 +66,7 @@ pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
     for next in UNITS {
-        // Rounded, it would be 1024 of this unit.
+        // Rounding would give 1024 of this unit.
         if value < 1023.5 {
             break;
         }

@@ -1,21 +1,21 @@
-//! What a process's memory means: an interval map of segments' mappings, arenas, their slabs, and the data of MemInfos.
+//! The meaning of a process's memory: an interval map of segment mappings, arenas, their slabs, and MemInfo data.
 //!
-//! These lie in one another: a library's pool in a shared segment, a MemInfo's data in a pool. Each kind has a map of its
-//! own in each process, whose intervals do not overlap; a look-up goes from what lies innermost outwards. What ended is kept
-//! for look-ups of an earlier time, the latest of it.
+//! Regions nest: a library's pool in a shared segment, a MemInfo's data in a pool. So each kind has its own map per
+//! process, whose intervals do not overlap, and a lookup goes from the innermost kind outwards. The latest ended
+//! regions are kept for lookups of an earlier time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
 use crate::{ArenaId, History, MemInfoId, Nanos, Pid, ProcessRef, SegmentId, StackId};
 
-/// Regions that have ended and are kept, the latest. Look-ups of an earlier time find nothing of those before.
+/// How many ended regions are kept, the latest. Lookups at an earlier time find nothing of those before.
 const PAST_MAX: usize = 1 << 18;
 const REPORTED_MAX: usize = 1 << 17;
 /// Regions that are there. Look-ups find nothing of those that begin when there are as many.
 const LIVE_MAX: usize = 1 << 18;
 
-/// What a region is a piece of.
+/// What a region is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RegionId {
     Segment(SegmentId),
@@ -34,15 +34,15 @@ impl RegionId {
     }
 }
 
-/// A piece of a process's memory with a meaning.
+/// A range of a process's memory with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub id: RegionId,
     pub address: u64,
     pub bytes: u64,
-    /// Where in the segment it begins; 0 for others.
+    /// Where in the segment it begins; 0 for other kinds.
     pub offset: u64,
-    /// Where a MemInfo was born; segments and arenas have their own.
+    /// The birth stack of a MemInfo. Segments and arenas keep their own.
     pub stack: Option<StackId>,
     pub born: Nanos,
     pub died: Option<Nanos>,
@@ -62,12 +62,12 @@ impl Region {
     }
 }
 
-/// One kind of region in one process. Segments are held by processes that nobody watches, too.
+/// One kind of region in one process. Processes that are not watched may hold segments too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     Segments(Pid),
     Arenas(ProcessRef),
-    /// Memory that libraries divide.
+    /// Memory that libraries subdivide.
     Slabs(ProcessRef),
     MemInfos(ProcessRef),
 }
@@ -75,9 +75,9 @@ pub enum Space {
 #[derive(Debug, Default)]
 struct Intervals {
     live: BTreeMap<u64, Region>,
-    /// By address and number.
+    /// Keyed by address and serial number.
     past: BTreeMap<(u64, u64), Region>,
-    /// Bytes of the longest in `past` so far.
+    /// Size of the longest region that was ever in `past`.
     longest: u64,
 }
 
@@ -109,7 +109,7 @@ impl Intervals {
 pub struct Regions {
     history: History,
     spaces: HashMap<Space, Intervals>,
-    /// Those that have ended, the first first.
+    /// Ended regions, in the order of their ends.
     past: VecDeque<(Space, u64, u64)>,
     next: u64,
     live: usize,
@@ -120,7 +120,7 @@ impl Regions {
         Self { history, spaces: HashMap::new(), past: VecDeque::new(), next: 0, live: 0 }
     }
 
-    /// A region begins; what lay there has ended.
+    /// A region begins, which ends whatever lay there.
     pub fn begin(&mut self, space: Space, region: Region) {
         if region.bytes == 0 {
             return;
@@ -132,7 +132,7 @@ impl Regions {
         }
     }
 
-    /// All regions in a range end, or the parts of them that lie in it.
+    /// Ends all regions in a range, or the parts of them inside it.
     pub fn end(&mut self, space: Space, range: Range<u64>, at: Nanos) {
         let Some(intervals) = self.spaces.get_mut(&space) else { return };
         let mut ended = Vec::new();
@@ -157,7 +157,7 @@ impl Regions {
         self.keep(space, ended);
     }
 
-    /// All pieces of one thing end.
+    /// Ends all regions of one thing.
     pub fn end_of(&mut self, space: Space, id: RegionId, at: Nanos) {
         let Some(intervals) = self.spaces.get_mut(&space) else { return };
         let ended = intervals.live.extract_if(.., |_, region| region.id == id);
@@ -166,14 +166,14 @@ impl Regions {
         self.keep(space, ended);
     }
 
-    /// What was taken for a region was none.
+    /// Removes a region that turned out not to be one.
     pub fn take_back(&mut self, space: Space, id: RegionId) {
         if let Some(intervals) = self.spaces.get_mut(&space) {
             self.live -= intervals.live.extract_if(.., |_, region| region.id == id).count();
         }
     }
 
-    /// Nothing is left in a process.
+    /// Ends every region of a process.
     pub fn end_all(&mut self, space: Space, at: Nanos) {
         let Some(intervals) = self.spaces.get_mut(&space) else { return };
         let live = std::mem::take(&mut intervals.live);
@@ -182,14 +182,14 @@ impl Regions {
         self.keep(space, ended);
     }
 
-    /// One that is told of after its end.
+    /// Adds a region that is reported after its end.
     pub fn add_past(&mut self, space: Space, region: Region) {
         self.keep(space, vec![region]);
     }
 
     fn keep(&mut self, space: Space, ended: Vec<Region>) {
         for region in ended {
-            // One that ended when it began was never there.
+            // A region that ended when it began never existed.
             if region.died.is_some_and(|died| died <= region.born) {
                 continue;
             }
@@ -217,7 +217,7 @@ impl Regions {
         }
     }
 
-    /// Forgets what ended before then.
+    /// Forgets regions that ended before `since`.
     pub fn expire(&mut self, since: Nanos) {
         while let Some((space, address, number)) = self.past.front() {
             let region = self.spaces.get(space).and_then(|intervals| intervals.past.get(&(*address, *number)));
@@ -236,7 +236,7 @@ impl Regions {
         self.spaces.get(&space)?.at_time(address, at)
     }
 
-    /// Those that are there now, by address.
+    /// Present regions, by address.
     pub fn live(&self, space: Space) -> impl Iterator<Item = &Region> + '_ {
         self.spaces.get(&space).into_iter().flat_map(|intervals| intervals.live.values())
     }

@@ -1,4 +1,4 @@
-//! What a recording says, in the shape of `pyobs report --json` (docs/report-json.md).
+//! The contents of a recording, in the shape of `pyobs report --json` (docs/report-json.md).
 
 mod arena;
 mod nrt;
@@ -19,16 +19,16 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::arena::Arena;
+pub use self::arena::ArenaOut;
 pub use self::nrt::MemInfos;
-pub use self::redundancy::Redundancy;
+pub use self::redundancy::RedundancyOut;
 pub use self::region::RegionOut;
 pub use self::resident::Memory;
 pub use self::rows::{Made, Rows};
-pub use self::shm::Segment;
+pub use self::shm::SegmentOut;
 use self::source::Source;
-pub use self::ucx::{Transfer, TransferCount, TransferQueue, TransferStage, Worker};
-pub use self::waits::{Gil, OffCpu, ThreadStack, WakerCount};
+pub use self::ucx::{TransferCount, TransferOut, TransferQueue, TransferStage, Worker};
+pub use self::waits::{GilWaitOut, SleepOut, ThreadStack, WakerCount};
 
 use crate::Refused;
 use crate::families::{Times, eval};
@@ -37,40 +37,40 @@ use crate::model as held;
 use crate::views::{self, GilShare, Role};
 use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid};
 
-/// The version of the JSON shape.
+/// Version of the JSON schema.
 pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report<'m> {
     pub version: u32,
     pub recording: Recording,
-    /// Families that were asked for and could not be had.
+    /// Families that were requested but are unavailable.
     pub refused: Vec<Refused>,
-    /// Every record, sample or lookup that was lost, by reason.
+    /// Lost records, samples and lookups, by reason.
     pub loss: BTreeMap<&'static str, u64>,
     /// Events that are in sums only, by kind: more came after them than a report keeps one by one.
     pub summed: BTreeMap<&'static str, u64>,
     /// Events that are in no list and in no sum, by kind.
     pub left_out: BTreeMap<&'static str, u64>,
-    pub cost: Cost,
-    pub shed: Vec<Shed>,
-    pub processes: Vec<Process>,
-    /// `None` when the family `cpu` was off.
+    pub cost: CostOut,
+    pub shed: Vec<ShedOut>,
+    pub processes: Vec<ProcessOut>,
+    /// `None` if the family `cpu` was off.
     pub frames: Option<Rows<'m, FrameCount>>,
-    pub stacks: Option<Stacks>,
-    /// `None` when the family was off, as below.
-    pub offcpu: Option<Rows<'m, OffCpu>>,
-    pub gil: Option<Rows<'m, Gil>>,
+    pub stacks: Option<StacksOut>,
+    /// `None` if the family was off; the same holds for the fields below.
+    pub offcpu: Option<Rows<'m, SleepOut>>,
+    pub gil: Option<Rows<'m, GilWaitOut>>,
     pub calls: Option<Rows<'m, CallCount>>,
-    pub arenas: Option<Rows<'m, Arena>>,
-    pub segments: Option<Rows<'m, Segment>>,
+    pub arenas: Option<Rows<'m, ArenaOut>>,
+    pub segments: Option<Rows<'m, SegmentOut>>,
     pub meminfos: Option<MemInfos>,
-    pub transfers: Option<Rows<'m, Transfer>>,
+    pub transfers: Option<Rows<'m, TransferOut>>,
     pub transfer_counts: Option<Vec<TransferCount>>,
     pub transfer_stages: Option<Vec<TransferStage>>,
     pub transfer_queues: Option<Vec<TransferQueue>>,
     pub workers: Option<Vec<Worker>>,
-    pub redundancy: Option<Redundancy>,
+    pub redundancy: Option<RedundancyOut>,
     pub findings: Vec<Finding>,
 }
 
@@ -83,34 +83,34 @@ pub struct Recording {
     pub pyobs: String,
     pub rate_hz: u32,
     pub probes: Vec<String>,
-    /// What drove the CPU samples: `cycles` or `cpu-clock`.
+    /// The clock of the CPU samples: `cycles` or `cpu-clock`.
     pub sampler: String,
-    /// What repaired the account of segments: `iterators` or `proc`. `None` when the family `shm` was off.
+    /// What corrected the knowledge about segments: `iterators` or `proc`. `None` if the family `shm` was off.
     pub segment_repair: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
+pub struct CostOut {
     pub bpf_s: f64,
     pub cpu_s: f64,
-    /// The part of `cpu_s` that is done once for each file or process.
+    /// The part of `cpu_s` spent once per file or process.
     pub startup_s: f64,
     pub rss_bytes: u64,
     pub shed: Vec<String>,
 }
 
-/// A measure that kept pyobs inside the budget.
+/// A measure that kept pyobs inside the budget, and when it applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Shed {
+pub struct ShedOut {
     pub from_s: f64,
-    /// `None` where it held until the end.
+    /// `None` if it applied until the end.
     pub to_s: Option<f64>,
     pub family: String,
     pub measure: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Process {
+pub struct ProcessOut {
     pub pid: Pid,
     pub ppid: Pid,
     pub command: String,
@@ -118,27 +118,27 @@ pub struct Process {
     pub started_s: Option<f64>,
     pub ended_s: Option<f64>,
     pub samples: u64,
-    /// The CPU time that the samples stand for.
+    /// The CPU time that the samples represent.
     pub cpu_s: f64,
     pub threads: Vec<Thread>,
-    /// `None` when the family `shm` was off, or nobody has looked.
+    /// `None` if the family `shm` was off, or memory was never examined.
     pub memory: Option<Memory>,
-    /// `None` when nobody was seen to hold or want it.
+    /// `None` if no thread was seen to hold the GIL or wait for it.
     pub gil: Option<GilTime>,
 }
 
-/// What became of the time in which the process was watched.
+/// The GIL over the time in which the process was watched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GilTime {
     pub observed_s: f64,
     pub held_s: f64,
     /// The waits of all threads together.
     pub wanted_s: f64,
-    pub threads: Vec<GilThread>,
+    pub threads: Vec<GilThreadOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GilThread {
+pub struct GilThreadOut {
     pub tid: Tid,
     pub held_s: f64,
     pub wanted_s: f64,
@@ -148,7 +148,7 @@ pub struct GilThread {
 pub struct Thread {
     pub tid: Tid,
     pub name: Option<String>,
-    /// One of those that it has among `workers`.
+    /// One of its roles in `workers`.
     pub role: Option<&'static str>,
     pub samples: u64,
     pub cpu_s: f64,
@@ -162,14 +162,14 @@ pub struct FrameCount {
     #[serde(rename = "self")]
     pub own: u64,
     pub total: u64,
-    /// The CPU time that these stand for, and the standard error of each.
+    /// The CPU time that these represent, and the standard error of each.
     pub self_s: f64,
     pub total_s: f64,
     pub self_error_s: f64,
     pub total_error_s: f64,
 }
 
-/// A frame as JSON has it.
+/// A frame as it appears in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FrameOut {
     pub kind: FrameKind,
@@ -179,18 +179,18 @@ pub struct FrameOut {
     pub line: Option<u32>,
 }
 
-/// Root first; shared by all rows that have it.
+/// Root first. Rows with the same stack share it.
 pub type StackOut = Arc<[FrameOut]>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Stacks {
+pub struct StacksOut {
     pub samples: u64,
     pub complete: u64,
     pub truncated: u64,
     pub failed: BTreeMap<&'static str, u64>,
-    /// Of the complete ones, those with all their native frames.
+    /// Complete samples with all their native frames.
     pub whole: u64,
-    /// And the others, by what cut them short.
+    /// The other complete samples, by the reason that cut them short.
     pub cut: BTreeMap<&'static str, u64>,
 }
 
@@ -209,7 +209,7 @@ pub struct CallCount {
     pub line: Option<u32>,
     #[serde(flatten)]
     pub spent: Spent,
-    /// Calls that were seen to return: those that the times are about.
+    /// Calls whose return was seen. The times cover only these.
     pub timed: u64,
 }
 
@@ -233,7 +233,7 @@ impl From<Times> for Spent {
 
 impl From<&GilShare> for GilTime {
     fn from(share: &GilShare) -> Self {
-        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThread {
+        let thread = |(tid, thread): (&Tid, &views::GilThread)| GilThreadOut {
             tid: *tid,
             held_s: thread.held.as_secs_f64(),
             wanted_s: thread.wanted.total.as_secs_f64(),
@@ -271,7 +271,7 @@ impl<'m> Report<'m> {
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),
             summed: model.summed(),
             left_out: model.left_out(),
-            cost: Cost {
+            cost: CostOut {
                 bpf_s: cost.bpf.as_secs_f64(),
                 cpu_s: cost.cpu.as_secs_f64(),
                 startup_s: cost.startup.as_secs_f64(),
@@ -299,7 +299,7 @@ impl<'m> Report<'m> {
     }
 }
 
-/// The list of a family; `None` when it was off.
+/// The list of a family; `None` if it was off.
 fn rows<'m, T, I: Iterator<Item = T> + 'm>(
     source: &Rc<Source<'m>>,
     family: Family,
@@ -309,8 +309,8 @@ fn rows<'m, T, I: Iterator<Item = T> + 'm>(
     source.model.is_on(family).then(|| Rows::new(move || make(&source)))
 }
 
-fn shed(shed: &held::Shed) -> Shed {
-    Shed {
+fn shed(shed: &held::Shed) -> ShedOut {
+    ShedOut {
         from_s: shed.from.as_secs_f64(),
         to_s: shed.to.map(Nanos::as_secs_f64),
         family: shed.family.to_string(),
@@ -318,12 +318,12 @@ fn shed(shed: &held::Shed) -> Shed {
     }
 }
 
-fn processes(model: &Model, selection: &Selection) -> Vec<Process> {
+fn processes(model: &Model, selection: &Selection) -> Vec<ProcessOut> {
     let rows = views::processes(model, selection);
     let shares = views::gil_shares(model, selection);
     rows.iter()
         .filter_map(|row| Some((row, model.process(row.process)?)))
-        .map(|(row, state)| Process {
+        .map(|(row, state)| ProcessOut {
             pid: state.process.pid,
             ppid: state.process.ppid,
             command: state.process.command.to_string(),
@@ -367,9 +367,9 @@ fn frames<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = FrameCount> + use
     views::cpu_frames(model, &source.selection).into_iter().take(source.limit).filter_map(row)
 }
 
-fn stacks(model: &Model) -> Stacks {
+fn stacks(model: &Model) -> StacksOut {
     let stacks = model.cpu().stacks();
-    Stacks {
+    StacksOut {
         samples: stacks.samples,
         complete: stacks.complete,
         truncated: stacks.truncated,
@@ -383,7 +383,7 @@ fn calls<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = CallCount> + use<'
     let model = source.model;
     let mut sums: Vec<_> = model.eval().sums(&source.selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse((sum.times.total, sum.times.count)));
-    let row = move |(key, sum): (eval::Key, eval::Sum)| {
+    let row = move |(key, sum): (eval::EvalKey, eval::EvalSum)| {
         let frame = model.frame(key.function)?;
         Some(CallCount {
             pid: pid(model, key.process)?,

@@ -1,10 +1,10 @@
-//! Which part of the history a view, a report or an export is about.
+//! The part of the history that a view, a report or an export covers.
 
 use std::collections::BTreeSet;
 
 use crate::{Nanos, ProcessRef, Tid};
 
-/// Everything that is set must hold; the default selects all.
+/// All conditions that are set must hold; the default selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
     pub processes: Option<BTreeSet<ProcessRef>>,
@@ -13,7 +13,8 @@ pub struct Selection {
     pub from: Option<Nanos>,
     /// Exclusive.
     pub to: Option<Nanos>,
-    /// It begins later as time goes on: what takes longer to be proved is looked at from the first time on.
+    /// The start advances with time, as for the last ten seconds. What takes longer to prove is then examined over all
+    /// kept time.
     pub is_moving: bool,
 }
 
@@ -34,12 +35,12 @@ impl Selection {
         self.has_thread(process, tid) && self.has_time(at)
     }
 
-    /// For what takes long to be proved, and for what has come to stay.
+    /// The selection for facts that take long to prove, or that persist.
     pub fn lasting(&self) -> Self {
         Self { from: self.from.filter(|_| !self.is_moving), ..self.clone() }
     }
 
-    /// Where its time ends.
+    /// The end of its time.
     pub fn end(&self) -> Nanos {
         self.to.unwrap_or(Nanos(u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! What the family `ucx` tells of transfers.
+//! Events of the family `ucx`.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub enum Operation {
     AmRecv,
     Put,
     Get,
-    /// Several buffers, each of which, and what announces them, is a transfer of its own.
+    /// Several buffers. Each buffer, and each header message, is a transfer of its own.
     MultiSend,
     MultiRecv,
 }
@@ -60,7 +60,7 @@ impl Operation {
     }
 }
 
-/// Whose call it was.
+/// The library whose call it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Library {
@@ -82,13 +82,13 @@ impl Library {
     }
 }
 
-/// How a message came to its receiver.
+/// The protocol that delivered a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// At once.
+    /// The data came with the message.
     Eager,
-    /// The receiver was told of it, and took it then.
+    /// The receiver was notified, and then fetched the data.
     Rendezvous,
 }
 
@@ -113,33 +113,33 @@ pub struct Transfer {
     pub operation: Operation,
     pub bytes: u64,
     pub tag: Option<u64>,
-    /// The address of the endpoint, or for receives of the worker; 0 where it is not known.
+    /// Address of the endpoint or, for receives, of the worker; 0 if unknown.
     pub through: u64,
     /// The buffer's address.
     pub buffer: u64,
-    /// When UCXX took it on.
+    /// When UCXX accepted it.
     pub registered: Option<Nanos>,
     /// When it was handed to UCX.
     pub submitted: Option<Nanos>,
     pub completed: Option<Nanos>,
-    /// Whether it was over when the call that submitted it returned.
+    /// Whether it was complete when the submitting call returned.
     pub immediate: bool,
     /// A `ucs_status_t`: 0 for success.
     pub status: Option<i32>,
-    /// The thread that asked for it.
+    /// The thread that requested it.
     pub tid: Tid,
     pub submitter: Option<Tid>,
     pub completer: Option<Tid>,
-    /// Where it was seen.
+    /// `None` if it was not seen.
     pub protocol: Option<Protocol>,
-    /// The transfer of several buffers that it is a part of.
+    /// The transfer of several buffers that this is part of.
     pub parent: Option<TransferId>,
-    /// Of a sample of what was sent.
+    /// Hash of a sample of the sent bytes.
     pub hash: Option<u64>,
 }
 
 impl Transfer {
-    /// Whether another thread than the one that asked for it handed it to UCX.
+    /// Whether it was handed to UCX by a thread other than the one that requested it.
     pub fn is_delayed(&self) -> bool {
         self.registered.is_some() && self.submitter.is_some_and(|tid| tid != self.tid)
     }
@@ -152,15 +152,15 @@ impl Transfer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransferChange {
-    /// All that is known of it now.
+    /// Everything known about it now.
     Seen(Box<Transfer>),
-    /// Where it was asked for.
+    /// The stack that requested it.
     Asked(StackId),
-    /// Its future was handed over by the thread that completed it, and set by this one.
+    /// The completing thread handed over its future, and this thread set it.
     Woken { notified: Nanos, tid: Tid },
 }
 
-/// Transfers of one kind that are over, told of singly or not.
+/// Finished transfers of one kind, recorded individually or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfers {
     pub at: Nanos,
@@ -170,43 +170,43 @@ pub struct Transfers {
     pub count: u64,
     pub bytes: u64,
     pub immediate: u64,
-    /// Those whose status is an error.
+    /// Those with an error status.
     pub failed: u64,
-    /// From being submitted to being completed.
+    /// Time from submission to completion.
     pub spent: Nanos,
-    /// Of `count`, those that were counted when they were submitted: nobody looked at their ends.
+    /// The part of `count` that was only counted at submission. Their ends were not watched.
     pub unfollowed: u64,
-    /// One in so many of the others is told of singly.
+    /// One in this many of the others is recorded individually.
     pub every: u32,
 }
 
-/// Sums since the thread was first seen.
+/// A thread's work on transfers, as totals since it was first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferThread {
     pub at: Nanos,
     pub process: ProcessRef,
     pub tid: Tid,
-    /// Transfers that it asked for.
+    /// Transfers that it requested.
     pub registered: u64,
-    /// Those that it handed to UCX, and of these the ones that another thread had asked for.
+    /// Transfers that it handed to UCX, and those of them that another thread had requested.
     pub submitted: u64,
     pub dispatched: u64,
-    /// Those that it completed when they were pending.
+    /// Pending transfers that it completed.
     pub completed: u64,
-    /// Times at which it waited for transfers to notify of.
+    /// How often it waited for transfers to notify about.
     pub notified: u64,
     /// Futures that it set.
     pub woken: u64,
-    /// Its calls of progress, in the short times in which these were counted, and how long those were together.
+    /// Its progress calls during the short periods in which they were counted, and the length of those periods.
     pub progress: u64,
     pub probed: Nanos,
-    /// The time in which it was looked at, and what of that it was on a CPU or ready to be.
+    /// How long it was observed, and how much of that it was running or runnable.
     pub observed: Nanos,
     pub awake: Nanos,
 }
 
 impl TransferThread {
-    /// What came after an earlier word of it.
+    /// The difference from an earlier report.
     #[must_use]
     pub fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before else { return *self };

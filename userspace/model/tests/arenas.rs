@@ -1,16 +1,16 @@
-//! Arenas that cannot be given back, and the line at which what keeps them was born.
+//! Arenas that cannot be freed, and the line where what keeps them was born.
 
 use pyobs_model::findings::{self, Cost, Evidence, Finding, Severity, Target};
 use pyobs_model::*;
 
 const POOLS: u32 = 64;
 
-/// Arenas of 1 MiB.
+/// A number of arenas of 1 MiB, born at one line.
 struct Born {
     count: u32,
-    /// The line; `None` where the birth was not seen.
+    /// `None` if the birth was not seen.
     line: Option<u32>,
-    /// Pools that something is in.
+    /// Pools in use.
     used: u32,
     died: bool,
 }
@@ -63,11 +63,11 @@ fn found(all: &[Born]) -> Vec<Finding> {
 }
 
 #[test]
-fn the_line_that_most_of_the_arenas_were_born_at_is_named() {
+fn the_finding_names_the_line_with_the_most_arenas() {
     let there = Born { count: 25, line: None, used: 1, died: false };
     let gone = Born { count: 50, line: Some(9), used: 1, died: true };
     let [finding] = &found(&[born(4, 3, 2), born(20, 5, 2), gone, there])[..] else { panic!() };
-    // Those that were there have no line, and those that were given back keep nothing.
+    // Arenas from before the recording have no line, and freed arenas keep nothing.
     assert_eq!(finding.evidence["line"], Evidence::Text("line_5 (/app/main.py:5)".to_owned()));
     assert_eq!(finding.target, Some(Target::Arenas(Some(FrameId(1)))));
     // 24 arenas with 2 pools in use, and 25 with one.
@@ -79,13 +79,13 @@ fn the_line_that_most_of_the_arenas_were_born_at_is_named() {
 }
 
 #[test]
-fn the_same_memory_in_use_is_no_finding_and_neither_is_a_little() {
+fn arenas_in_use_or_few_are_no_finding() {
     let quarter = POOLS / 4;
     assert_eq!(found(&[born(20, 3, quarter)]).len(), 1);
     assert_eq!(found(&[born(20, 3, quarter + 1)]), []);
     assert_eq!(found(&[born(16, 3, 1)]).len(), 1);
     assert_eq!(found(&[born(15, 3, 1)]), []);
-    // What is full elsewhere is no less in use.
+    // Arenas that are full elsewhere count too.
     assert_eq!(found(&[born(20, 3, 1), born(20, 5, POOLS)]), []);
     assert_eq!(found(&[born(256, 3, 1)]).first().unwrap().severity, Severity::Warning);
 }

@@ -1,4 +1,4 @@
-//! What is called a change, and what is not.
+//! What counts as a change between two recordings, and what does not.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use pyobs_model::*;
 
 const MS: u64 = 1_000_000;
 
-/// So many samples of each function in turn, and sleeps of 1 ms in the last function, 100 ms apart.
+/// The given number of samples of each function in turn, and `sleeps` sleeps of 1 ms in the last function, 100 ms
+/// apart.
 fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
     let probes = Family::names();
     let text = String::new;
@@ -70,7 +71,7 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
     model
 }
 
-/// Transfers that were pending for so many microseconds and up to as many more.
+/// Transfers that were pending for `micros` to twice as many microseconds.
 fn transfers(model: &mut Model, micros: u64) {
     for id in 0..1000 {
         let submitted = id * MS;
@@ -99,26 +100,26 @@ fn transfers(model: &mut Model, micros: u64) {
     }
 }
 
-/// Functions whose own share changed.
+/// The functions whose own share changed.
 fn verdicts(diff: &Diff) -> Vec<(&str, Verdict)> {
     let rows = diff.frames.as_ref().map_or(&[][..], |rows| &rows.changed);
     rows.iter().filter_map(|row| Some((&*row.place.function, row.own.verdict?))).collect()
 }
 
 #[test]
-fn a_recording_is_itself_and_another_run_is_no_change() {
+fn the_same_recording_or_another_run_is_no_change() {
     let one = model("/a", &[("f", 500), ("g", 300), ("h", 200)], 40);
     let diff = Diff::new(&one, &one);
     assert!(!diff.changed);
     assert_eq!(diff.frames.map(|rows| rows.compared), Some(3));
-    // Within chance, and in another folder.
+    // The differences are within chance, and the folder differs.
     let other = model("/b", &[("startup", 3), ("f", 520), ("g", 270), ("h", 215)], 45);
     let diff = Diff::new(&one, &other);
     assert!(!diff.changed, "{diff:#?}");
 }
 
 #[test]
-fn what_is_more_than_chance_has_a_verdict_the_largest_first() {
+fn changes_beyond_chance_are_listed_largest_first() {
     let before = model("/a", &[("f", 500), ("g", 300), ("old", 200)], 0);
     let after = model("/a", &[("f", 200), ("g", 700), ("young", 100)], 0);
     let diff = Diff::new(&before, &after);
@@ -128,7 +129,7 @@ fn what_is_more_than_chance_has_a_verdict_the_largest_first() {
 }
 
 #[test]
-fn more_work_by_the_second_is_a_change_of_the_total() {
+fn more_work_per_second_changes_the_total() {
     // Both take 20 s.
     let before = model("/a", &[("f", 500)], 200);
     let after = model("/a", &[("f", 1500)], 200);
@@ -137,7 +138,7 @@ fn more_work_by_the_second_is_a_change_of_the_total() {
 }
 
 #[test]
-fn sleeps_are_compared_by_the_second() {
+fn sleeps_are_compared_per_second() {
     let functions = [("f", 1000)];
     let (none, some) = (model("/a", &functions, 0), model("/a", &functions, 100));
     let verdict = |before: &Model, after: &Model| {
@@ -169,14 +170,15 @@ fn percentiles_of_transfers_are_compared() {
 }
 
 #[test]
-fn what_one_of_them_does_not_have_is_not_compared() {
+fn families_off_in_one_recording_are_not_compared() {
     let full = model("/a", &[("f", 500)], 0);
     let meta = Meta { probes: vec!["cpu".into()], ..full.meta().clone() };
     let diff = Diff::new(&full, &Model::new(meta, History::All));
     assert!(diff.offcpu.is_none() && diff.transfers.is_none() && diff.frames.is_some());
 }
 
-/// Arenas and segments that are born in the first function and stay, and pairs of stores there that change nothing or all.
+/// Arenas and segments that are born in the first function and stay, and pairs of stores there, `equal` of which are
+/// redundant.
 fn memory(model: &mut Model, count: u64, equal: u64) {
     for id in 0..count {
         let (at, process) = (Nanos(id * MS), ProcessRef(0));
@@ -201,7 +203,7 @@ fn memory(model: &mut Model, count: u64, equal: u64) {
 }
 
 #[test]
-fn births_and_redundant_pairs_are_compared_by_where_they_are() {
+fn births_and_redundant_pairs_are_compared_by_place() {
     let side = |count, equal| {
         let mut model = model("/a", &[("f", 1000)], 0);
         memory(&mut model, count, equal);
@@ -245,7 +247,7 @@ fn gil_waits(count: u64) -> Model {
 }
 
 #[test]
-fn waits_for_the_gil_are_compared_by_who_waits_behind_whom() {
+fn waits_for_the_gil_are_compared_by_waiter_and_holder() {
     let rows = |before, after| Diff::new(&gil_waits(before), &gil_waits(after)).gil.unwrap();
     for (before, after, verdict) in
         [(20, 95, Verdict::More), (95, 20, Verdict::Less), (0, 95, Verdict::New), (95, 0, Verdict::Gone)]
@@ -263,7 +265,7 @@ fn waits_for_the_gil_are_compared_by_who_waits_behind_whom() {
 }
 
 #[test]
-fn what_is_less_or_gone_of_each_list_is_called_so() {
+fn every_list_reports_less_and_gone() {
     let side = |count, equal| {
         let mut model = model("/a", &[("f", 1000)], 0);
         memory(&mut model, count, equal);
@@ -289,7 +291,7 @@ fn what_is_less_or_gone_of_each_list_is_called_so() {
 }
 
 #[test]
-fn stages_that_got_shorter_are_less_and_without_transfers_nothing_is_said_of_them() {
+fn shorter_stages_are_less_and_missing_transfers_are_not_compared() {
     let side = |micros: Option<u64>| {
         let mut model = model("/a", &[("f", 1000)], 0);
         micros.into_iter().for_each(|micros| transfers(&mut model, micros));
@@ -308,7 +310,7 @@ fn stages_that_got_shorter_are_less_and_without_transfers_nothing_is_said_of_the
 }
 
 #[test]
-fn findings_of_one_of_them_are_told_and_are_no_change() {
+fn findings_in_one_recording_are_listed_but_are_no_change() {
     let side = |count| {
         let mut model = model("/a", &[("f", 1000)], 0);
         memory(&mut model, count, 100);

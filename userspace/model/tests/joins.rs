@@ -1,4 +1,4 @@
-//! Findings that several families make together.
+//! Findings that need several families.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn text(finding: &Finding, name: &str) -> String {
     }
 }
 
-/// Transfers that take 1 ms, and of which Python is told 6 ms later by a thread that waits for the GIL in between for so long.
+/// Transfers that take 1 ms each. Python is notified 6 ms later by a thread that waits `waits` for the GIL in between.
 fn told_late(waits: u64, waiter: Tid) -> Model {
     let round = |id: u64| {
         let begun = id * 20 * MS;
@@ -122,7 +122,7 @@ fn told_late(waits: u64, waiter: Tid) -> Model {
 }
 
 #[test]
-fn the_line_that_holds_the_gil_while_a_transfer_is_over_is_named() {
+fn the_finding_names_the_line_that_holds_the_gil_after_a_transfer() {
     let [finding] = &found(&told_late(5 * MS, LOOP), "ucx/behind-gil")[..] else { panic!() };
     assert_eq!(text(finding, "holder_line"), "compute (/app/main.py:10)");
     assert_eq!(
@@ -134,12 +134,12 @@ fn the_line_that_holds_the_gil_while_a_transfer_is_over_is_named() {
 }
 
 #[test]
-fn a_transfer_that_is_told_late_for_another_reason_is_not_the_gils() {
+fn a_late_notification_without_gil_waits_is_not_reported() {
     assert_eq!(found(&told_late(MS / 10, LOOP), "ucx/behind-gil"), []);
     assert_eq!(found(&told_late(5 * MS, MAIN), "ucx/behind-gil"), [], "another thread waited");
 }
 
-/// Sends out of a segment mapped at 1 MiB, with these contents; and a line whose stores are equal.
+/// Sends from a segment mapped at 1 MiB with these contents, and a line whose stores are equal if `equal`.
 fn sent(hash: impl Fn(u64) -> u64, buffer: impl Fn(u64) -> u64, equal: bool) -> Model {
     let segment = |change| Event::Segment { at: Nanos(0), id: SegmentId(3), change };
     let (name, creator) = (Some("tensor".into()), Some(Pid(42)));
@@ -178,7 +178,7 @@ fn sent(hash: impl Fn(u64) -> u64, buffer: impl Fn(u64) -> u64, equal: bool) -> 
 }
 
 #[test]
-fn bytes_of_a_segment_that_are_sent_again_are_found_with_the_lines_that_made_and_wrote_them() {
+fn resent_bytes_of_a_segment_name_the_lines_that_made_and_wrote_it() {
     let [finding] = &found(&sent(|_| 9, |_| 0x10_0000, true), "shm/resent")[..] else { panic!() };
     assert_eq!(text(finding, "segment"), "1:2:3");
     assert_eq!(text(finding, "born"), "make (/app/main.py:30)");
@@ -191,13 +191,13 @@ fn bytes_of_a_segment_that_are_sent_again_are_found_with_the_lines_that_made_and
 }
 
 #[test]
-fn what_changes_or_is_another_place_or_no_segment_is_not_sent_again() {
+fn changed_bytes_other_places_and_plain_memory_are_not_resent() {
     assert_eq!(found(&sent(|id| id, |_| 0x10_0000, true), "shm/resent"), []);
     assert_eq!(found(&sent(|_| 9, |id| 0x10_0000 + id * 8192, true), "shm/resent"), []);
     assert_eq!(found(&sent(|_| 9, |_| 0x9000_0000, true), "shm/resent"), []);
 }
 
-/// Many stores, of whatever process, at a line and an address: into the segment, from 1 MiB on, or into another array.
+/// Many stores by a process at a line and an address: into the segment from 1 MiB on, or into another array.
 fn stored(process: ProcessRef, line: StackId, address: u64) -> impl Iterator<Item = Event> {
     (0..40).map(move |n| {
         let (at, tid, kind) = (Nanos((500 + n) * MS), MAIN, PairKind::Store);
@@ -209,7 +209,7 @@ fn stored(process: ProcessRef, line: StackId, address: u64) -> impl Iterator<Ite
 }
 
 #[test]
-fn only_who_stores_into_the_segment_rewrites_it() {
+fn only_stores_into_the_segment_rewrite_it() {
     let rewriter = |more: Vec<Event>| {
         let mut model = sent(|_| 9, |_| 0x10_0000, false);
         more.iter().for_each(|event| model.apply(event));
@@ -217,13 +217,13 @@ fn only_who_stores_into_the_segment_rewrites_it() {
         finding.evidence.get("rewritten_at").cloned()
     };
     let text = |line: &str| Some(Evidence::Text(line.to_owned()));
-    // Twice as many as into the segment; and right before it.
+    // Twice as many as into the segment, and just before it.
     let elsewhere = [0x9000_0000, 0xa000_0000, 0x10_0000 - 4096].map(|at| stored(PROCESS, MAKES, at));
     let mut events: Vec<_> = elsewhere.into_iter().flatten().collect();
     assert_eq!(rewriter(events.clone()), None, "another array");
     events.extend(stored(PROCESS, COMPUTES, 0x10_0000 + 4096));
     assert_eq!(rewriter(events), text("compute (/app/main.py:10)"));
-    // Another process has it elsewhere.
+    // Another process maps it elsewhere.
     let process = Process { pid: Pid(43), ppid: Pid(1), command: "python".into(), python: None, started: None };
     let mapped = SegmentChange::Mapped { pid: Pid(43), address: 0x70_0000, bytes: 4 << 20, offset: 0 };
     let other = ProcessRef(1);
@@ -235,7 +235,7 @@ fn only_who_stores_into_the_segment_rewrites_it() {
 }
 
 #[test]
-fn the_report_has_the_region_of_a_pair() {
+fn the_report_names_the_region_of_a_pair() {
     let mut model = sent(|_| 9, |_| 0x10_0000, true);
     stored(PROCESS, COMPUTES, 0x10_0000).chain(stored(PROCESS, MAKES, 0x9000_0000)).for_each(|it| model.apply(&it));
     let pairs = Report::new(&model, &Selection::default(), None).redundancy.unwrap().pairs;
@@ -252,7 +252,7 @@ fn the_report_has_the_region_of_a_pair() {
     assert_eq!(stores.into_values().map(|sum| sum.redundant_bytes).collect::<Vec<_>>(), [40 * 8]);
 }
 
-/// Rounds of 100 ms: transfers of 40 ms, and samples of a stack for 50 ms, which begin so long after the transfer.
+/// Rounds of 100 ms: a transfer of 40 ms, and samples of `stack` for 50 ms that begin `after` the transfer does.
 fn rounds(after: u64, stack: StackId) -> Model {
     let round = |id: u64| {
         let begun = id * 100 * MS;
@@ -275,7 +275,7 @@ fn computing_and_transfers_that_take_turns_are_found() {
 }
 
 #[test]
-fn computing_beside_transfers_and_ucx_itself_are_nothing() {
+fn computing_beside_transfers_and_ucx_itself_are_not_reported() {
     assert_eq!(found(&rounds(5 * MS, COMPUTES), "ucx/no-overlap"), []);
     assert_eq!(found(&rounds(45 * MS, POLLS), "ucx/no-overlap"), []);
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use pyobs_model::families::arena::{Cause, State};
+use pyobs_model::families::arena::{ArenaState, Cause};
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Event, History, Meta, Model, Nanos, Objects, Pid, Process, ProcessRef, Selection,
     findings,
@@ -29,7 +29,7 @@ fn begun(address: u64) -> ArenaChange {
     ArenaChange::Begun(Arena { process, kind, address, bytes: 0, born: true, parent: None })
 }
 
-fn state(model: &Model) -> &State {
+fn state(model: &Model) -> &ArenaState {
     model.arenas().get(ArenaId(0)).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn leaks(model: &Model) -> usize {
 }
 
 #[test]
-fn what_is_known_later_is_of_the_same_arena() {
+fn later_facts_belong_to_the_same_arena() {
     let model = of(&[begun(0xa0), ArenaChange::Objects(Objects { born: 3, dead: 1, slabs: 2, bytes: 512 })]);
     let state = state(&model);
     assert_eq!((state.arena.address, state.arena.bytes, state.generation, state.begun), (0xa0, 512, 1, Nanos(1)));
@@ -48,7 +48,7 @@ fn what_is_known_later_is_of_the_same_arena() {
 }
 
 #[test]
-fn an_arena_that_is_closed_and_not_let_go_of_has_leaked() {
+fn a_closed_arena_that_is_not_dropped_has_leaked() {
     let closed = |popped| ArenaChange::Closed { escaped: 1, popped };
     assert_eq!(leaks(&of(&[closed(false)])), 1);
     assert_eq!(leaks(&of(&[closed(true)])), 0);

@@ -1,4 +1,4 @@
-//! MemInfos by where they were born.
+//! MemInfos by birth line.
 
 use pyobs_model::report::Report;
 use pyobs_model::{
@@ -8,7 +8,7 @@ use pyobs_model::{
 const SITES: u32 = 40_000;
 
 #[test]
-fn places_where_nothing_lives_are_forgotten_and_their_sums_are_not() {
+fn sites_without_live_meminfos_are_forgotten_but_counted() {
     let text = String::new;
     let probes = vec!["nrt".to_owned()];
     let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());

@@ -1,4 +1,4 @@
-//! Pairs of accesses as a tree, and what is said of few of them.
+//! The tree of access pairs, and what few of them prove.
 
 use pyobs_model::findings::Evidence;
 use pyobs_model::report::Report;
@@ -43,7 +43,7 @@ fn pair(tid: u32, first: u32, second: u32, equal: bool) -> Event {
 }
 
 #[test]
-fn one_tree_has_the_pairs_of_all_threads() {
+fn the_tree_merges_the_pairs_of_all_threads() {
     let mut model = model();
     for tid in [1, 2] {
         for _ in 0..3 {
@@ -70,7 +70,7 @@ fn one_tree_has_the_pairs_of_all_threads() {
 }
 
 #[test]
-fn what_is_rare_is_left_out_of_the_tree() {
+fn rare_pairs_are_omitted_from_the_tree() {
     let mut model = model();
     (0..500).for_each(|_| model.apply(&pair(1, 0, 1, true)));
     model.apply(&pair(1, 1, 1, true));
@@ -80,7 +80,7 @@ fn what_is_rare_is_left_out_of_the_tree() {
 }
 
 #[test]
-fn few_pairs_and_addresses_say_that_they_are_few() {
+fn few_pairs_and_addresses_are_marked_as_few() {
     let mut model = model();
     let access = |stack| {
         let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(stack));
@@ -106,16 +106,17 @@ fn few_pairs_and_addresses_say_that_they_are_few() {
     assert_eq!(pairs, [(7, true), (6, false)]);
 }
 
-/// A program that works on objects for half of its time and on arrays for the other half, when the budget keeps one sample in eight.
+/// The program works on objects for half of its time and on arrays for the other half. The budget keeps one sample in
+/// eight.
 #[test]
-fn accesses_stand_for_the_samples_that_the_budget_left_out() {
+fn accesses_represent_the_samples_that_the_budget_dropped() {
     let mut model = model();
     let (process, tid, stack, stores, element_of) = (ProcessRef(0), Tid(1), StackId(0), false, None);
     let object = Touched::Metadata(Some("numpy.ndarray".into()));
     for (touched, count, weight) in [(object, 800, 1), (Touched::Array("float64 9".into()), 100, 8)] {
         for _ in 0..count {
             let (at, cpu, outcome) = (Nanos(1), 0, Outcome::Complete);
-            // The other half of the CPU time is not in native code.
+            // The other half of the CPU time is outside native code.
             let of_line = Nanos(u64::from(weight) * 10_101_010 * 2);
             model.apply(&Event::Sample(Sample { at, process, tid, cpu, stack, weight: of_line, outcome }));
             let (touched, element_of) = (Some(touched.clone()), element_of.clone());
@@ -131,9 +132,9 @@ fn accesses_stand_for_the_samples_that_the_budget_left_out() {
     assert!(report.findings.iter().all(|it| it.id != "redundancy/dispatch"), "{:#?}", report.findings);
 }
 
-/// In each of two seconds 40 samples, of which 20 are accesses; the calls and pairs are all in the first one.
+/// Each of two seconds has 40 samples, of which 20 are accesses. All calls and pairs are in the first.
 #[test]
-fn a_time_has_what_happened_in_it() {
+fn a_selected_time_has_only_its_own_events() {
     const SECOND: u64 = 1_000_000_000;
     let mut model = model();
     let (process, tid, stack) = (ProcessRef(0), Tid(1), StackId(0));
@@ -188,16 +189,16 @@ fn a_time_has_what_happened_in_it() {
     };
     let both = vec!["redundancy/dispatch", "redundancy/recomputed"];
     assert_eq!(told(0, None, false), (vec![(40, 0.5)], vec![40], vec![40], both.clone()));
-    // Twenty addresses are too few for dispatch.
+    // Twenty addresses do not prove dispatch.
     assert_eq!(told(0, Some(1), false), (vec![(20, 0.5)], vec![40], vec![40], both[1..].to_vec()));
     assert_eq!(told(1, Some(2), false), (vec![(20, 0.5)], vec![], vec![], vec![]));
     assert_eq!(told(2, Some(4), false), (vec![], vec![], vec![], vec![]));
-    // The last seconds of a dashboard are too few to prove anything.
+    // The last seconds of a dashboard prove nothing.
     assert_eq!(told(3, None, true), told(0, None, false));
 }
 
 #[test]
-fn what_nobody_reads_is_for_who_stored_it() {
+fn unread_stores_belong_to_the_line_that_stored() {
     let mut model = model();
     let pair = |first, second, is_unread| match pair(1, first, second, false) {
         Event::Pair(pair) => Event::Pair(Pair { unread: Some(is_unread), ..pair }),
@@ -218,8 +219,8 @@ fn what_nobody_reads_is_for_who_stored_it() {
 }
 
 #[test]
-fn only_work_on_objects_of_arrays_is_dispatch() {
-    // One in `every` takes an element.
+fn only_work_on_objects_is_dispatch() {
+    // One sample in `every` takes an element.
     let dispatch = |every: u32, touched: &[(Touched, u32)]| {
         let mut model = model();
         for (touched, count) in touched {
@@ -251,7 +252,7 @@ fn only_work_on_objects_of_arrays_is_dispatch() {
 }
 
 #[test]
-fn the_array_that_most_elements_are_of_is_told() {
+fn the_finding_names_the_array_with_the_most_elements() {
     let mut model = model();
     for (array, count) in [("float64 3", 10), ("float64 8x40", 20)] {
         let (at, process, tid, stack) = (Nanos(1), ProcessRef(0), Tid(1), StackId(0));
@@ -276,7 +277,7 @@ fn the_array_that_most_elements_are_of_is_told() {
 }
 
 #[test]
-fn an_operand_that_stays_is_found_beside_one_that_changes() {
+fn a_constant_operand_is_found_beside_a_changing_one() {
     let load = |shape: &str, is_equal| match pair(1, 0, 1, is_equal) {
         Event::Pair(pair) => Event::Pair(Pair { kind: PairKind::Load, touched: Touched::Array(shape.into()), ..pair }),
         other => other,

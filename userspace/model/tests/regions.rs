@@ -1,4 +1,4 @@
-//! What lies where, and when it did.
+//! The region map: what lies at an address, now and in the past.
 
 use std::collections::HashMap;
 
@@ -53,7 +53,7 @@ fn begun(kind: &str, address: u64, bytes: u64) -> ArenaChange {
 }
 
 #[test]
-fn a_mapping_is_there_from_its_beginning_to_its_end_and_no_byte_further() {
+fn a_mapping_covers_exactly_its_range_and_lifetime() {
     let mut model = model();
     at(&mut model, 10, mapped(0x1000, 0x3000, 0x8000));
     let found = *model.region_at(PROCESS, 0x3fff).unwrap();
@@ -70,7 +70,7 @@ fn a_mapping_is_there_from_its_beginning_to_its_end_and_no_byte_further() {
 }
 
 #[test]
-fn an_address_that_is_used_again_is_told_apart_by_time() {
+fn reuses_of_an_address_are_distinguished_by_time() {
     let mut model = model();
     at(&mut model, 10, mapped(0x1000, 0x1000, 0));
     at(&mut model, 20, unmapped(0x1000, 0x1000));
@@ -84,7 +84,7 @@ fn an_address_that_is_used_again_is_told_apart_by_time() {
 }
 
 #[test]
-fn what_lies_innermost_is_found_first() {
+fn the_innermost_region_is_found_first() {
     let mut model = model();
     at(&mut model, 1, mapped(0x10_0000, 0x10_0000, 0));
     arena(&mut model, 2, 0, begun("pool", 0x99, 0));
@@ -106,7 +106,7 @@ fn what_lies_innermost_is_found_first() {
 }
 
 #[test]
-fn an_end_leaves_nothing_behind() {
+fn an_ended_process_has_no_regions() {
     let mut model = model();
     at(&mut model, 1, mapped(0x1000, 0x1000, 0));
     at(&mut model, 9, SegmentChange::Ended { pid: PID });
@@ -119,14 +119,14 @@ fn an_end_leaves_nothing_behind() {
     model.apply(&Event::ProcessEnd { id: PROCESS, at: Nanos(20) });
     assert_eq!(model.region_at(PROCESS, 0x8000), None);
     assert!(model.region_at_time(PROCESS, 0x8000, Nanos(19)).is_some());
-    // Nothing of one process is another's.
+    // Regions of one process do not appear in another.
     let process = Process { pid: PID, ppid: Pid(1), command: "next".into(), python: None, started: Some(Nanos(21)) };
     model.apply(&Event::Process { id: ProcessRef(1), process });
     assert_eq!(model.region_at_time(ProcessRef(1), 0x1000, Nanos(5)), None);
 }
 
 #[test]
-fn a_meminfo_whose_end_is_told_before_its_birth_was_there_between() {
+fn a_meminfo_whose_death_is_reported_before_its_birth_existed_in_between() {
     let mut model = model();
     let meminfo = |at, change| Event::MemInfo { at: Nanos(at), id: MemInfoId(0), change };
     model.apply(&meminfo(30, MemInfoChange::Died));
@@ -138,16 +138,16 @@ fn a_meminfo_whose_end_is_told_before_its_birth_was_there_between() {
 }
 
 #[test]
-fn what_was_taken_for_an_arena_was_never_one() {
+fn a_mistaken_arena_never_existed() {
     let mut model = model();
     arena(&mut model, 1, 0, begun("pymalloc", 0x8000, 0x1000));
     arena(&mut model, 5, 0, ArenaChange::Mistaken);
     assert_eq!(model.region_at_time(PROCESS, 0x8000, Nanos(3)), None);
 }
 
-/// Against a map of single pages.
+/// Compared with a map of single pages.
 #[test]
-fn thousands_of_changes_are_what_a_map_of_pages_says() {
+fn random_changes_match_a_map_of_single_pages() {
     let mut state = 88_172_645_463_325_252_u64;
     let mut random = |below: u64| {
         state ^= state << 13;

@@ -1,8 +1,8 @@
-//! What becomes of shared segments.
+//! The fate of shared segments.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use pyobs_model::families::shm::Verdict;
+use pyobs_model::families::shm::SegmentVerdict;
 use pyobs_model::findings::{self, Evidence, Severity};
 use pyobs_model::*;
 
@@ -32,7 +32,7 @@ fn of(kind: SegmentKind, changes: &[SegmentChange]) -> Model {
     model
 }
 
-fn verdict(model: &Model) -> Verdict {
+fn verdict(model: &Model) -> SegmentVerdict {
     model.shm().get(SegmentId(0)).unwrap().verdict()
 }
 
@@ -45,19 +45,20 @@ fn holds(pid: Pid, fds: u32, mappings: u32) -> SegmentChange {
 }
 
 #[test]
-fn a_name_is_residue_when_all_who_held_it_have_ended() {
+fn a_name_without_living_holders_is_residue() {
     let ended = |pid| SegmentChange::Ended { pid };
     let changes = [holds(MAKER, 1, 1), holds(OTHER, 0, 1), holds(MAKER, 0, 0), ended(OTHER), ended(MAKER)];
-    for (seen, expected) in [(3, Verdict::Held), (4, Verdict::Held), (5, Verdict::Residue)] {
+    for (seen, expected) in [(3, SegmentVerdict::Held), (4, SegmentVerdict::Held), (5, SegmentVerdict::Residue)] {
         assert_eq!(verdict(&of(SegmentKind::Shm, &changes[..seen])), expected, "{seen}");
     }
     assert_eq!(found(&of(SegmentKind::Shm, &changes)), ["shm/residue"]);
-    assert_eq!(verdict(&of(SegmentKind::File, &changes)), Verdict::Released);
+    assert_eq!(verdict(&of(SegmentKind::File, &changes)), SegmentVerdict::Released);
 }
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Segments of one maker with these names, whose last holder ends at 1 s, and a tracker whose parent is this process.
+/// Segments of one maker with these names, whose last holder ends at 1 s, and a resource tracker whose parent is
+/// `parent`.
 fn left_behind(names: &[&str], parent: Option<Pid>, now: u64) -> Model {
     let mut model = model();
     let process =
@@ -85,7 +86,7 @@ fn left_behind(names: &[&str], parent: Option<Pid>, now: u64) -> Model {
 }
 
 #[test]
-fn what_its_tracker_is_about_to_remove_is_not_left_behind() {
+fn what_its_tracker_is_about_to_remove_is_not_residue() {
     for (names, parent, now, expected) in [
         (&["psm_1"], None, SECOND, true),
         (&["psm_1"], Some(MAKER), 2 * SECOND, false),
@@ -110,7 +111,7 @@ fn what_its_tracker_is_about_to_remove_is_not_left_behind() {
 }
 
 #[test]
-fn segments_of_one_line_are_one_finding() {
+fn segments_of_one_line_share_a_finding() {
     let found = findings::find(&left_behind(&["a", "b", "c", "d"], None, SECOND), &Selection::default());
     let [finding] = &found[..] else { panic!("{found:#?}") };
     assert_eq!(finding.summary, "d and 3 more (40 KiB) are left behind by processes that have ended");
@@ -118,9 +119,9 @@ fn segments_of_one_line_are_one_finding() {
     assert_eq!(finding.evidence["bytes"], Evidence::Count(40_960));
 }
 
-/// What is said of an earlier time is what was said then.
+/// The verdict for an earlier time is the one that held then.
 #[test]
-fn a_time_has_the_verdict_that_there_was_then() {
+fn an_earlier_time_has_the_verdict_of_that_time() {
     let ended = |pid| SegmentChange::Ended { pid };
     let unlinked = || SegmentChange::Unlinked { by: None };
     let residue = [holds(MAKER, 1, 1), holds(OTHER, 0, 1), holds(MAKER, 0, 0), ended(OTHER), ended(MAKER)];
@@ -131,7 +132,7 @@ fn a_time_has_the_verdict_that_there_was_then() {
         let state = whole.shm().get(SegmentId(0)).unwrap();
         for seen in 0..=changes.len() {
             let then = of(SegmentKind::Shm, &changes[..seen]);
-            // The first event, which is none of the changes, is at 1.
+            // Event n happens at n + 1.
             let selection = Selection { to: Some(Nanos(seen as u64 + 2)), ..Selection::default() };
             let expected = then.shm().get(SegmentId(0)).unwrap();
             assert_eq!(state.verdict_at(selection.end()), expected.verdict(), "{seen} of {changes:?}");
@@ -152,30 +153,30 @@ fn a_time_has_the_verdict_that_there_was_then() {
 }
 
 #[test]
-fn a_descriptor_on_its_way_holds_what_nobody_else_does() {
+fn a_descriptor_in_flight_holds_its_segment() {
     let (from, to) = (MAKER, OTHER);
     let sent = [holds(from, 1, 0), SegmentChange::Sent { from }, holds(from, 0, 0)];
-    assert_eq!(verdict(&of(SegmentKind::Memfd, &sent)), Verdict::Held);
+    assert_eq!(verdict(&of(SegmentKind::Memfd, &sent)), SegmentVerdict::Held);
     let came =
         [&sent[..], &[holds(to, 1, 0), SegmentChange::Passed { from: Some(from), to }, holds(to, 0, 0)]].concat();
     let model = of(SegmentKind::Memfd, &came);
-    assert_eq!(verdict(&model), Verdict::Released);
+    assert_eq!(verdict(&model), SegmentVerdict::Released);
     let state = model.shm().get(SegmentId(0)).unwrap();
     assert_eq!((state.past.len(), state.passed.len(), state.in_flight), (2, 1, 0));
 }
 
 #[test]
-fn an_end_lets_all_go() {
+fn the_end_of_a_process_releases_everything_it_held() {
     let model = of(SegmentKind::Shm, &[holds(MAKER, 3, 1), holds(MAKER, 1, 0), SegmentChange::Released]);
     let state = model.shm().get(SegmentId(0)).unwrap();
     assert!(state.holders.is_empty() && state.evicted.is_some());
     let past = state.past.first().unwrap();
     assert_eq!((past.fds, past.mappings), (3, 1), "the most at a time");
-    assert_eq!(verdict(&model), Verdict::Released);
+    assert_eq!(verdict(&model), SegmentVerdict::Released);
 }
 
 #[test]
-fn only_a_strangers_tracker_that_takes_it_from_its_users_is_a_finding() {
+fn only_removal_by_a_foreign_tracker_while_in_use_is_a_finding() {
     let unlinked = |by| SegmentChange::Unlinked { by: Some(by) };
     assert_eq!(found(&of(SegmentKind::Shm, &[holds(MAKER, 1, 1), unlinked(TRACKER)])), ["shm/unlinked_in_use"]);
     assert!(found(&of(SegmentKind::Shm, &[holds(MAKER, 1, 1), unlinked(MAKER)])).is_empty());
@@ -185,7 +186,7 @@ fn only_a_strangers_tracker_that_takes_it_from_its_users_is_a_finding() {
 }
 
 #[test]
-fn semaphores_are_no_segments() {
+fn semaphores_are_not_segments() {
     let mut model = model();
     let (name, kind) = (Some("sem.abc".into()), SegmentKind::Shm);
     let segment = Segment { dev: 27, ino: 1, generation: 2, kind, name, linked: true, bytes: 32, creator: None };
@@ -193,7 +194,7 @@ fn semaphores_are_no_segments() {
     assert_eq!((model.shm().segments().count(), model.shm().semaphores()), (0, 1));
 }
 
-/// Segments of 1 MiB that one line made and filled, with what became of each then.
+/// Segments of 1 MiB that one line made and filled, each followed by these changes.
 fn filled(kind: SegmentKind, segments: &[&[SegmentChange]]) -> Model {
     let mut model = model();
     let process = Process { pid: MAKER, ppid: Pid(1), command: "python".into(), python: None, started: None };
@@ -225,7 +226,7 @@ fn filled(kind: SegmentKind, segments: &[&[SegmentChange]]) -> Model {
 }
 
 #[test]
-fn what_was_filled_and_nobody_came_for_is_found_at_the_programs_own_line() {
+fn filled_but_unread_segments_are_found_at_the_programs_own_line() {
     let over: &[SegmentChange] = &[SegmentChange::Unlinked { by: Some(MAKER) }, SegmentChange::Released];
     for kind in [SegmentKind::Shm, SegmentKind::Memfd] {
         let found = findings::find(&filled(kind, &[over, over]), &Selection::default());
@@ -237,7 +238,7 @@ fn what_was_filled_and_nobody_came_for_is_found_at_the_programs_own_line() {
 }
 
 #[test]
-fn what_others_have_had_or_may_still_come_for_is_not_unread() {
+fn segments_that_others_held_or_may_open_are_not_unread() {
     let taken: &[SegmentChange] = &[holds(OTHER, 0, 1), holds(OTHER, 0, 0), SegmentChange::Released];
     let passed: &[SegmentChange] = &[SegmentChange::Sent { from: MAKER }, SegmentChange::Released];
     let passed_on: &[SegmentChange] = &[SegmentChange::Passed { from: Some(MAKER), to: OTHER }, SegmentChange::Gone];
@@ -255,7 +256,7 @@ fn what_others_have_had_or_may_still_come_for_is_not_unread() {
 }
 
 #[test]
-fn what_ucx_makes_for_messages_that_may_come_is_not_unread() {
+fn segments_of_ucx_transports_are_not_unread() {
     let mut model = filled(SegmentKind::Shm, &[&[SegmentChange::Released]]);
     assert_eq!(found(&model), ["shm/unread"]);
     let (kind, function, module) = (FrameKind::Native, "uct_posix_mem_alloc".into(), Some("libuct.so.0".into()));
@@ -267,7 +268,7 @@ fn what_ucx_makes_for_messages_that_may_come_is_not_unread() {
 }
 
 #[test]
-fn a_segment_that_a_transfer_took_its_bytes_from_was_read() {
+fn a_segment_that_a_transfer_sent_was_read() {
     let mapped = SegmentChange::Mapped { pid: MAKER, address: 0x10_0000, bytes: 1 << 20, offset: 0 };
     for (buffer, expected) in [(0x10_8000, &[][..]), (0x80_0000, &["shm/unread"][..])] {
         let mut model = filled(SegmentKind::Shm, &[std::slice::from_ref(&mapped)]);
@@ -299,7 +300,7 @@ fn a_segment_that_a_transfer_took_its_bytes_from_was_read() {
 }
 
 #[test]
-fn what_ended_is_forgotten_for_what_comes_and_stays_in_sums() {
+fn ended_segments_are_forgotten_but_stay_in_sums() {
     let mut model = model();
     let kind = SegmentKind::Anonymous;
     for number in 0..70_000u32 {
@@ -308,7 +309,7 @@ fn what_ended_is_forgotten_for_what_comes_and_stays_in_sums() {
         let segment = Segment { dev: 1, ino, generation: 0, kind, name: None, linked: false, bytes: 4096, creator };
         model.apply(&Event::Segment { at, id, change: SegmentChange::Begun(segment) });
         model.apply(&Event::Segment { at, id, change: holds(MAKER, 0, 1) });
-        // One is kept for ever.
+        // Segment 0 never ends.
         if number > 0 {
             model.apply(&Event::Segment { at: Nanos(at.0 + 5), id, change: SegmentChange::Gone });
         }

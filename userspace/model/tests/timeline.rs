@@ -1,4 +1,4 @@
-//! Lanes over time: what a thread did for most of each slot, what lived, what was pending.
+//! Lanes over time: what each thread did for most of a slot, what existed, what was pending.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn model() -> Model {
     model
 }
 
-/// In hundredths of a second.
+/// `at` is in hundredths of a second.
 fn sample(at: u64, tid: Tid, stack: u32) -> Event {
     let (at, outcome) = (Nanos(at * SECOND / 100), Outcome::Complete);
     Event::Sample(Sample {
@@ -81,7 +81,7 @@ fn waited(at: u64, length: u64, tid: Tid) -> Event {
     })
 }
 
-/// The ten parts of the first second.
+/// The first second in ten slots.
 fn tenths() -> Slots {
     Slots { from: Nanos(0), to: Nanos(SECOND), count: 10 }
 }
@@ -98,9 +98,9 @@ fn lanes(events: impl IntoIterator<Item = Event>, slots: Slots) -> Vec<(LaneId, 
 }
 
 #[test]
-fn a_thread_is_shown_by_what_it_did_for_most_of_each_slot() {
+fn a_slot_shows_what_a_thread_did_for_most_of_it() {
     let ran = |at| sample(at, MAIN, u32::from(at >= 30));
-    // Runs for 0.5 s in two functions, then waits for a lock, then for the GIL, then is not seen.
+    // It runs for 0.5 s in two functions, waits for a lock, waits for the GIL, and then has no events.
     let events = (0..50).map(ran).chain([slept(70, 20, MAIN, WaitReason::Lock), waited(92, 21, MAIN)]);
     let found = lanes(events, tenths());
     let (compute, receive) = (Some(Doing::Ran(Some(FrameId(0)))), Some(Doing::Ran(Some(FrameId(1)))));
@@ -110,7 +110,7 @@ fn a_thread_is_shown_by_what_it_did_for_most_of_each_slot() {
 }
 
 #[test]
-fn a_wait_that_ends_in_the_time_began_before_it() {
+fn a_wait_may_begin_before_the_selected_time() {
     let slots = Slots { from: Nanos(SECOND / 2), ..tenths() };
     let found = lanes([slept(60, 60, IO, WaitReason::Io)], slots);
     let Cells::Doing(cells) = &found[0].1 else { panic!() };
@@ -125,7 +125,7 @@ fn the_thread_that_runs_most_is_first() {
 }
 
 #[test]
-fn arenas_segments_and_transfers_have_lanes_of_what_there_is_at_a_time() {
+fn lanes_of_arenas_segments_and_transfers_count_what_exists() {
     let arena = |id, at, change| Event::Arena { at: Nanos(at * SECOND / 10), id: ArenaId(id), change };
     let begun = |address| {
         let (process, kind) = (PROCESS, "pymalloc".into());
@@ -185,7 +185,7 @@ fn arenas_segments_and_transfers_have_lanes_of_what_there_is_at_a_time() {
 }
 
 #[test]
-fn what_was_shed_is_the_first_lane_if_there_was_anything() {
+fn the_first_lane_shows_what_was_shed_if_anything() {
     let ran = || (0..100).map(|at| sample(at, MAIN, 0));
     assert!(lanes(ran(), tenths()).iter().all(|(id, _)| *id != LaneId::Shed));
     let measure =
@@ -194,7 +194,7 @@ fn what_was_shed_is_the_first_lane_if_there_was_anything() {
         measure(1, "offcpu", "stacks 1/8", true),
         measure(4, "cpu", "samples 1/2", true),
         measure(6, "offcpu", "stacks 1/8", false),
-        // Nobody takes it back.
+        // This measure is never taken back.
         measure(8, "gil", "off", true),
         measure(9, "cpu", "samples 1/2", false),
     ];
@@ -205,7 +205,7 @@ fn what_was_shed_is_the_first_lane_if_there_was_anything() {
 }
 
 #[test]
-fn findings_have_marks_where_that_happened_on_which_they_rest() {
+fn findings_are_marked_where_their_events_happened() {
     let mut model = model();
     let kind = SegmentKind::Shm;
     let segment = Segment { dev: 1, ino: 1, generation: 0, kind, name: None, linked: true, bytes: 7, creator: None };
@@ -244,7 +244,7 @@ fn findings_have_marks_where_that_happened_on_which_they_rest() {
 }
 
 #[test]
-fn what_is_kept_does_not_grow_with_what_happened() {
+fn the_timeline_does_not_grow_with_events() {
     let threads = (0..2000).map(|tid| sample(tid % 100, Tid(tid as u32), 0));
     let mut model = model();
     threads.for_each(|event| model.apply(&event));
@@ -254,7 +254,7 @@ fn what_is_kept_does_not_grow_with_what_happened() {
 }
 
 #[test]
-fn times_that_no_sum_can_hold_do_no_harm() {
+fn huge_times_do_not_overflow() {
     for slots in [tenths(), Slots { count: 0, ..tenths() }, Slots { to: Nanos(0), ..tenths() }] {
         lanes([slept(u64::MAX / SECOND, u64::MAX / SECOND, MAIN, WaitReason::Io), waited(1, 200, IO)], slots);
     }

@@ -1,4 +1,4 @@
-//! What transfers add up to, and what is found in them.
+//! Sums over transfers, and findings about them.
 
 #[path = "ucx/workers.rs"]
 mod workers;
@@ -17,9 +17,9 @@ const PROCESS: ProcessRef = ProcessRef(0);
 const MAIN: Tid = Tid(42);
 const PROGRESS: Tid = Tid(43);
 const NOTIFIER: Tid = Tid(44);
-/// UCXX announces what is to come in a bool, a word, and 100 words of four bytes and of eight (cpp/include/ucxx/header.h).
+/// Size of a UCXX header message: a bool, a word, 100 words of four bytes and 100 of eight (cpp/include/ucxx/header.h).
 const HEADER_BYTES: u64 = 1 + 8 + 100 * 4 + 100 * 8;
-/// Of `model`: a line that sends, and one of `threading._shutdown`.
+/// Stacks of `model`: a line that sends, and one in `threading._shutdown`.
 const SENDS: StackId = StackId(0);
 const SHUTDOWN: StackId = StackId(1);
 
@@ -51,7 +51,8 @@ fn model(history: History) -> Model {
     model
 }
 
-/// Of 4 KiB, that the main thread asks for, another one hands over 10 µs later and completes 100 µs after that.
+/// A transfer of 4 KiB. The main thread requests it, another one hands it over 10 µs later and completes it 100 µs
+/// after that.
 fn transfer(begun: u64) -> Transfer {
     Transfer {
         process: PROCESS,
@@ -124,7 +125,7 @@ fn number(finding: &Finding, name: &str) -> f64 {
 }
 
 #[test]
-fn stages_are_told_by_percentiles_and_powers_of_two() {
+fn stages_have_percentiles_and_histograms_by_powers_of_two() {
     let pending = |micros: u64| {
         let own = transfer(0);
         Transfer { completed: Some(Nanos(own.submitted.unwrap().0 + micros * MICRO)), ..own }
@@ -135,7 +136,7 @@ fn stages_are_told_by_percentiles_and_powers_of_two() {
     assert_eq!((stage, spread.count), (Stage::Pending, 100));
     let micros = [spread.p50, spread.p90, spread.p99, spread.max].map(|time| time.0 / MICRO);
     assert_eq!(micros, [50, 90, 99, 100]);
-    // 1; 2 and 3; 4 to 7; … 64 to 100.
+    // Buckets: 1; 2 and 3; 4 to 7; … 64 to 100.
     assert_eq!(spread.histogram[..9], [0, 1, 2, 4, 8, 16, 32, 37, 0]);
     for (bucket, micros) in [(0, 0), (1, 1), (2, 2), (7, 64)] {
         assert_eq!(views::bucket_start(bucket), Nanos(micros * MICRO));
@@ -145,7 +146,7 @@ fn stages_are_told_by_percentiles_and_powers_of_two() {
 }
 
 #[test]
-fn the_queue_is_what_was_registered_and_not_handed_over() {
+fn the_queue_counts_registered_transfers_not_handed_over() {
     let at = |registered, submitted: Option<u64>| Transfer {
         registered: Some(Nanos(registered)),
         submitted: submitted.map(Nanos),
@@ -163,7 +164,7 @@ fn the_queue_is_what_was_registered_and_not_handed_over() {
 }
 
 #[test]
-fn what_is_told_in_another_order_is_the_same() {
+fn the_order_of_events_does_not_matter() {
     let asked = Event::Transfer { at: Nanos(1), id: TransferId(3), change: TransferChange::Asked(SENDS) };
     let events = [asked, seen(3, transfer(0)), woken(3, 120 * MICRO, 150 * MICRO)];
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -176,7 +177,7 @@ fn what_is_told_in_another_order_is_the_same() {
 }
 
 #[test]
-fn what_ended_long_ago_is_forgotten_though_one_before_it_goes_on() {
+fn old_transfers_are_forgotten_even_behind_a_pending_one() {
     let mut model = model(History::Window { length: Nanos(2 * SECOND), samples: 50 });
     let open = Transfer { completed: None, completer: None, status: None, ..transfer(0) };
     model.apply(&seen(0, open));
@@ -186,7 +187,7 @@ fn what_ended_long_ago_is_forgotten_though_one_before_it_goes_on() {
         model.advance(Nanos(second * SECOND + MS));
     }
     assert_eq!(known(&model), [0, 8, 9]);
-    // However short the time is in which they come.
+    // Even if they come within a short time.
     for id in 10..200 {
         model.apply(&seen(id, transfer(9 * SECOND + id)));
     }
@@ -194,21 +195,21 @@ fn what_ended_long_ago_is_forgotten_though_one_before_it_goes_on() {
 }
 
 #[test]
-fn several_buffers_count_without_what_announces_them() {
+fn transfers_of_several_buffers_do_not_count_header_messages() {
     let part = |bytes| Transfer { bytes, parent: Some(TransferId(1)), ..transfer(0) };
-    // One of them is as long as an announcement.
+    // One of the buffers is as large as a header message.
     let sizes = [HEADER_BYTES, 100, 200, HEADER_BYTES];
     let whole = Transfer { operation: Operation::MultiSend, bytes: 0, ..transfer(0) };
     let parts = sizes.into_iter().zip(2..).map(|(bytes, id)| seen(id, part(bytes)));
     let model = filled([seen(1, whole)].into_iter().chain(parts));
     let rows = views::transfers(&model, &Selection::default());
     assert_eq!(rows[0].2, 300 + HEADER_BYTES);
-    // How long it was pending is told by its parts.
+    // The parts say how long it was pending.
     assert_eq!(views::stages(&rows.iter().map(|row| row.1))[1].1.count, 4);
 }
 
 #[test]
-fn python_that_is_told_late_is_found() {
+fn late_notification_of_python_is_found() {
     let wakes = |late: u64| {
         filled((0..40).flat_map(|id| {
             let over = id * 20 * MS + 110 * MICRO;
@@ -222,7 +223,7 @@ fn python_that_is_told_late_is_found() {
 }
 
 #[test]
-fn a_queue_that_grows_is_found_and_one_that_is_long_from_the_beginning_is_not() {
+fn a_growing_queue_is_found_but_a_constantly_long_one_is_not() {
     let queued = |behind: fn(u64) -> u64| {
         filled((0..400).map(|id| {
             let registered = id * MS;
@@ -238,7 +239,7 @@ fn a_queue_that_grows_is_found_and_one_that_is_long_from_the_beginning_is_not() 
 }
 
 #[test]
-fn waits_for_the_gil_of_the_thread_that_makes_progress_are_found() {
+fn gil_waits_of_the_progress_thread_are_found() {
     let waits = |tid, count| {
         let (at, length) = (Nanos(SECOND), Nanos(MS));
         let wait = GilWait {
@@ -265,7 +266,7 @@ fn waits_for_the_gil_of_the_thread_that_makes_progress_are_found() {
 }
 
 #[test]
-fn what_is_under_way_when_its_process_ends_is_found() {
+fn transfers_in_flight_at_process_exit_are_found() {
     let open = Transfer { completed: None, status: None, completer: None, ..transfer(0) };
     let asked = Event::Transfer { at: Nanos(1), id: TransferId(1), change: TransferChange::Asked(SENDS) };
     let alive = [seen(1, open), asked, seen(2, transfer(0))];
@@ -277,7 +278,7 @@ fn what_is_under_way_when_its_process_ends_is_found() {
 }
 
 #[test]
-fn an_interpreter_that_waits_for_the_notifier_is_diagnosed_in_one_sentence() {
+fn an_interpreter_that_waits_for_the_notifier_is_diagnosed() {
     let notifier = Event::TransferThread(TransferThread { notified: 9, ..thread(NOTIFIER, 0, 0, 0) });
     let sleep = |total| {
         let (at, total) = (Nanos(5 * SECOND), Nanos(total));
@@ -303,7 +304,7 @@ fn an_interpreter_that_waits_for_the_notifier_is_diagnosed_in_one_sentence() {
 }
 
 #[test]
-fn the_same_bytes_sent_again_are_found() {
+fn resent_bytes_are_found() {
     let sent = |hash: fn(u64) -> u64, buffer: fn(u64) -> u64, bytes: fn(u64) -> u64| {
         let of = |id| Transfer { hash: Some(hash(id)), buffer: buffer(id), bytes: bytes(id), ..transfer(id * MS) };
         filled((0..5).map(|id| seen(id, of(id))))
@@ -317,7 +318,7 @@ fn the_same_bytes_sent_again_are_found() {
 }
 
 #[test]
-fn the_report_names_the_arena_that_a_buffer_lies_in() {
+fn the_report_names_the_arena_of_a_buffer() {
     let begun = |id, address, at| {
         let arena =
             Arena { process: PROCESS, kind: "pymalloc".into(), address, bytes: 0x1000, born: true, parent: None };
@@ -337,7 +338,7 @@ fn the_report_names_the_arena_that_a_buffer_lies_in() {
 }
 
 #[test]
-fn the_report_names_the_segment_and_the_meminfo_that_a_buffer_lies_in() {
+fn the_report_names_the_segment_and_meminfo_of_a_buffer() {
     let name = Some("psm_1".into());
     let segment = Segment {
         dev: 27,
@@ -359,7 +360,7 @@ fn the_report_names_the_segment_and_the_meminfo_that_a_buffer_lies_in() {
         change(12, mapped),
         change(13, SegmentChange::Born(SHUTDOWN)),
         at(1, 0x10_8010, 20),
-        // A MemInfo lies in the segment for a while: its end is told before its beginning, which waits for names.
+        // The MemInfo lies in the segment for a while. Its end is reported before its birth, which waits for names.
         Event::MemInfo { at: Nanos(40), id: MemInfoId(0), change: MemInfoChange::Died },
         Event::MemInfo { at: Nanos(30), id: MemInfoId(0), change: born },
         at(2, 0x10_8010, 35),
@@ -376,7 +377,7 @@ fn the_report_names_the_segment_and_the_meminfo_that_a_buffer_lies_in() {
 }
 
 #[test]
-fn progress_is_counted_where_it_was_looked_at() {
+fn progress_is_reported_only_if_it_was_counted() {
     let probed = TransferThread { progress: 30, probed: Nanos(30 * MS), ..thread(PROGRESS, 0, 9, 0) };
     let model = filled([thread(MAIN, 9, 0, 0), probed].map(Event::TransferThread));
     let rates: Vec<_> = views::workers(&model, &Selection::default()).into_iter().map(|row| row.progress).collect();
@@ -384,7 +385,7 @@ fn progress_is_counted_where_it_was_looked_at() {
 }
 
 #[test]
-fn a_recording_may_say_anything() {
+fn arbitrary_recordings_do_not_panic() {
     let most = Nanos(u64::MAX);
     let worst = |operation, parent| Transfer {
         operation,

@@ -1,4 +1,4 @@
-//! What waits and calls add up to, and what is found in them.
+//! Sums over waits and calls, and findings about them.
 
 use std::sync::Arc;
 
@@ -128,7 +128,7 @@ fn times(count: u64, total: u64, max: u64) -> Times {
     Times { count, total: Nanos(total), max: Nanos(max) }
 }
 
-/// Everything that can be asked of a model.
+/// Everything that a model can answer.
 fn digest(model: &Model) {
     let everything = Selection::default();
     for weight in Weight::ALL {
@@ -147,7 +147,7 @@ fn digest(model: &Model) {
 }
 
 #[test]
-fn sleeps_count_for_all_that_they_stand_for() {
+fn a_sleep_event_counts_all_sleeps_that_it_represents() {
     let mut model = model(History::All);
     let waker = |tid| Some(Waker { pid: Pid(9), tid: Tid(tid), name: "peer".into() });
     model.apply(&Event::Sleep(Sleep { waker: waker(1), ..sleep(SECOND, RECEIVE, 3, 30 * MS, 12 * MS) }));
@@ -170,7 +170,7 @@ fn sleeps_count_for_all_that_they_stand_for() {
 }
 
 #[test]
-fn a_sleep_that_is_told_of_in_pieces_is_one() {
+fn pieces_of_a_sleep_are_one_sleep() {
     let mut model = model(History::All);
     let pieces = [(20, 1, 10, 10), (30, 0, 10, 20), (45, 0, 15, 35), (60, 1, 5, 5)];
     for (at, count, total, length) in pieces {
@@ -186,7 +186,7 @@ fn a_sleep_that_is_told_of_in_pieces_is_one() {
 }
 
 #[test]
-fn a_place_is_the_line_and_what_it_waits_in() {
+fn a_wait_is_keyed_by_line_and_inner_function() {
     let mut model = model(History::All);
     for stack in [RECEIVE, COMPUTE, COMPUTE_MORE, NONE] {
         model.apply(&Event::Sleep(sleep(SECOND, stack, 1, MS, MS)));
@@ -205,12 +205,12 @@ fn a_place_is_the_line_and_what_it_waits_in() {
 }
 
 #[test]
-fn pieces_of_a_wait_for_the_gil_are_one_wait() {
+fn pieces_of_a_gil_wait_are_one_wait() {
     let mut model = model(History::All);
     for (at, holder, count) in [(5, COMPUTE, 1), (10, COMPUTE, 0), (15, COMPUTE_MORE, 0), (100, COMPUTE_MORE, 1)] {
         model.apply(&Event::GilWait(wait(at * MS, Some(holder), count, 5 * MS)));
     }
-    // Another thread's pieces in between are not of this wait.
+    // Pieces of another thread in between do not belong to this wait.
     model.apply(&Event::GilWait(GilWait { tid: MAIN, ..wait(12 * MS, None, 1, 90 * MS) }));
     let sums = |selection: &Selection| -> Vec<(Option<u32>, Times)> {
         let sums = model.gil().sums(selection).into_iter().filter(|(key, _)| key.waiter.tid == IO);
@@ -218,7 +218,7 @@ fn pieces_of_a_wait_for_the_gil_are_one_wait() {
     };
     let (first, second) = ((Some(0), times(1, 10 * MS, 15 * MS)), (Some(2), times(1, 10 * MS, 15 * MS)));
     assert_eq!(sums(&Selection::default()), [first, second]);
-    // What began before the selection goes on in it.
+    // A wait that began before the selection continues in it.
     let late = Selection { from: Some(Nanos(8 * MS)), to: Some(Nanos(50 * MS)), ..Selection::default() };
     assert_eq!(sums(&late), [(Some(0), times(0, 2 * MS, 7 * MS)), (Some(2), times(0, 5 * MS, 7 * MS))]);
     let rows = views::gil_waits(&model, &Selection::default(), By::Function);
@@ -228,7 +228,7 @@ fn pieces_of_a_wait_for_the_gil_are_one_wait() {
 }
 
 #[test]
-fn shares_of_the_gil_are_of_the_time_that_the_process_was_watched() {
+fn gil_shares_relate_to_the_time_the_process_was_watched() {
     let mut model = model(History::All);
     model.apply(&held(2 * SECOND, MAIN, SECOND));
     model.apply(&held(4 * SECOND, MAIN, SECOND));
@@ -249,7 +249,7 @@ fn shares_of_the_gil_are_of_the_time_that_the_process_was_watched() {
 }
 
 #[test]
-fn calls_add_up_whichever_thread_is_selected() {
+fn calls_ignore_the_selected_thread() {
     let mut model = model(History::All);
     let calls = |at, count, max| Calls {
         at: Nanos(at),
@@ -285,7 +285,7 @@ fn a_window_forgets_waits_and_calls() {
         let sleeps = model.offcpu().sleeps(&everything).count();
         (sleeps, model.gil().waits(&everything).count(), model.gil().held(&everything).values().map(|it| it.0).sum())
     };
-    assert_eq!(counts(&model), (3, 3, 3 * SECOND), "never more than so many");
+    assert_eq!(counts(&model), (3, 3, 3 * SECOND), "never more than the limit");
     let share = &views::gil_shares(&model, &Selection::default())[&PROCESS];
     assert_eq!(share.observed, Nanos(3 * SECOND), "what was held before 2 s is forgotten");
     model.advance(Nanos(14 * SECOND + 1));
@@ -295,7 +295,7 @@ fn a_window_forgets_waits_and_calls() {
 }
 
 #[test]
-fn frames_and_trees_are_of_the_weight_that_is_asked_for() {
+fn frames_and_trees_use_the_requested_weight() {
     let mut model = model(History::All);
     let outcome = Outcome::Complete;
     model.apply(&Event::Sample(Sample {
@@ -322,7 +322,7 @@ fn frames_and_trees_are_of_the_weight_that_is_asked_for() {
 }
 
 #[test]
-fn what_was_never_defined_is_ignored_and_sums_do_not_overflow() {
+fn undefined_ids_are_ignored_and_sums_do_not_overflow() {
     let mut model = model(History::All);
     let (nobody, nowhere) = (ProcessRef(9), StackId(9));
     for event in [
@@ -352,12 +352,12 @@ fn what_was_never_defined_is_ignored_and_sums_do_not_overflow() {
         model.apply(&Event::Calls(calls));
         digest(&model);
     }
-    // Nothing was watched for any time.
+    // A process that was watched for no time at all.
     model.apply(&Event::ProcessEnd { id: PROCESS, at: Nanos(0) });
     digest(&model);
 }
 
-/// One thread computes for 10 s; another needs the GIL `waits` times, waits `waited` for it and uses it for `used`.
+/// One thread computes for 10 s. Another needs the GIL `waits` times, waits `waited` each time and uses it for `used`.
 fn convoy(waits: u64, waited: u64, used: u64, computed: u64) -> Model {
     let mut model = model(History::All);
     for round in 1..=waits {
@@ -388,7 +388,7 @@ fn a_convoy_is_found_and_named() {
     assert_eq!(serious[0].severity, Severity::Serious);
 }
 
-/// The thread that computes has half of a CPU, and lets nobody have the GIL while it waits for the CPU.
+/// The computing thread gets half of a CPU, and keeps the GIL while it waits for the CPU.
 #[test]
 fn a_convoy_on_a_busy_machine_is_found() {
     let of = |asleep: u64| {
@@ -414,7 +414,7 @@ fn a_convoy_on_a_busy_machine_is_found() {
 }
 
 #[test]
-fn threads_that_wait_behind_one_are_one_finding() {
+fn threads_waiting_behind_one_share_a_finding() {
     let mut model = convoy(400, 5 * MS, MS / 10, 9 * SECOND);
     for (tid, waited) in [(50, 6 * MS), (51, 4 * MS), (52, 3 * MS)] {
         for round in 1..=400 {
@@ -431,7 +431,7 @@ fn threads_that_wait_behind_one_are_one_finding() {
 }
 
 #[test]
-fn what_the_holder_does_is_stated() {
+fn the_finding_says_what_the_holder_does() {
     let of = |ran: u64, asleep: u64| {
         let mut model = convoy(100, 50 * MS, MS / 10, ran.min(SECOND));
         for tick in 0..ran * 100 / SECOND {
@@ -459,7 +459,7 @@ fn what_the_holder_does_is_stated() {
 }
 
 #[test]
-fn what_is_no_convoy_is_not_found() {
+fn other_waits_are_not_a_convoy() {
     for (why, model) in [
         ("nobody computes", convoy(400, 5 * MS, MS / 10, 4 * SECOND)),
         ("seldom", convoy(19, 200 * MS, MS / 10, 9 * SECOND)),

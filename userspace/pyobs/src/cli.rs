@@ -22,15 +22,15 @@ EXAMPLES
   pyobs report run.pyobs
   pyobs export run.pyobs --format svg -o run.svg
   pyobs replay run.pyobs
-  pyobs diff before.pyobs after.pyobs         what got more, less, new and gone, beyond the noise
+  pyobs diff before.pyobs after.pyobs         what increased, decreased, appeared or disappeared
 
 EXIT STATUS
-  0  done
-  1  it could not be done
+  0  success
+  1  failure
   2  wrong arguments
   3  the machine or the user's rights lack something; `pyobs doctor` says what
-  `record -- COMMAND` exits with the command's status, with 127 when there is no such
-  command, with 126 when it cannot be executed, and with 128 + N when signal N ended it.";
+  `record -- COMMAND` exits with the command's status, with 127 if there is no such
+  command, with 126 if it cannot be executed, and with 128 + N if signal N ended it.";
 
 /// See which lines of which Python functions burn the CPU, in every Python process of the machine, without changing,
 /// restarting or stopping any of them.
@@ -66,23 +66,23 @@ pub(crate) struct Top {
 /// Record what `top` shows into a file.
 ///
 /// Without --duration, --pid or a command, the recording ends at Ctrl-C. With --pid it also ends when these processes
-/// and the children that they started have. With a command, which is started for it and followed from its first
-/// instruction on, it ends when the command does, and pyobs exits with the command's status; the command's standard
-/// streams are its own, and pyobs writes only to stderr. Ctrl-C then reaches the command itself.
+/// and the children that they started have ended. A command is started and followed from its first instruction; the
+/// recording ends when the command does, and pyobs exits with the command's status. The command keeps its own standard
+/// streams, and pyobs writes only to stderr. Ctrl-C then reaches the command itself.
 #[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// Write the recording to FILE; a recording that is there is replaced [default: pyobs-DATE-TIME.pyobs]
+    /// Write the recording to FILE, and replace one that exists [default: pyobs-DATE-TIME.pyobs]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 
-    /// Stop after so many seconds, such as 30 or 0.5
+    /// Stop after this many seconds, such as 30 or 0.5
     #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_negative_numbers = true)]
     pub(crate) duration: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) watch: Watch,
 
-    /// The command to start and to follow, with its arguments
+    /// The command to start and follow, with its arguments
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments, conflicts_with = "pid")]
     pub(crate) command: Vec<OsString>,
 }
@@ -94,21 +94,21 @@ pub(crate) struct Watch {
     #[arg(long = "pid", id = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3f_ffff))]
     pub(crate) pids: Vec<u32>,
 
-    /// Take so many samples per second and CPU, from 1 to 20000 [default: 99]
+    /// Take this many samples per second and CPU, from 1 to 20000 [default: 99]
     ///
-    /// A rate that is typed is held whatever it costs, unless --budget is typed too.
+    /// The budget lowers a rate that you type only if you type --budget too.
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000), allow_negative_numbers = true)]
     pub(crate) rate: Option<u32>,
 
-    /// Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it
+    /// Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` removes from it
     #[arg(long, value_name = "LIST", value_parser = probes::parse, allow_hyphen_values = true, long_help = probes::help())]
     pub(crate) probe: Option<Probes>,
 
-    /// The share of all CPUs together, in percent, that pyobs may cost [default: 1]
+    /// The share of all CPUs together, in percent, that pyobs may use [default: 1]
     ///
-    /// With two CPUs, 1 is 2 % of a core. What is left out to stay inside it is shown and recorded, and taken again once there
-    /// is room. Start-up work is counted apart. A typed budget also binds what --rate and --probe ask
-    /// for; the default one does not.
+    /// With two CPUs, 1 is 2 % of a core. What pyobs sheds to stay inside it is shown and recorded, and comes back once
+    /// there is room. Start-up work is counted separately. A budget that you type also binds what --rate and --probe
+    /// request; the default one does not.
     #[arg(long, value_name = "PERCENT", value_parser = parse_budget, allow_negative_numbers = true)]
     pub(crate) budget: Option<f64>,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Watch {
 /// Show the dashboard over a recording.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// A recording that `pyobs record` made
+    /// A recording made by `pyobs record`
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Replay {
 /// Say what happened in a recording, in words or as JSON.
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// A recording that `pyobs record` made
+    /// A recording made by `pyobs record`
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
 
@@ -132,7 +132,7 @@ pub(crate) struct Report {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// At most so many rows of each list [default: 20 in words, all in JSON]
+    /// List at most N rows of each list [default: 20 in words, all in JSON]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) limit: Option<usize>,
 }
@@ -140,7 +140,7 @@ pub(crate) struct Report {
 /// Turn a recording into a flame graph or into another tool's format.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
-    /// A recording that `pyobs record` made
+    /// A recording made by `pyobs record`
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
 
@@ -164,19 +164,19 @@ pub(crate) struct Export {
     #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) from: Option<f64>,
 
-    /// Only up to this second of the recording
+    /// Only before this second of the recording
     #[arg(long, value_name = "S", value_parser = parse_seconds, allow_negative_numbers = true)]
     pub(crate) to: Option<f64>,
 
-    /// What sizes mean: cpu, CPU time; offcpu, time asleep; gil, time waiting for the GIL; redundant, samples in native code that
-    /// changed nothing; bytes, memory that was not given back
+    /// What sizes mean: cpu, CPU time; offcpu, time asleep; gil, time waiting for the GIL; redundant, samples in native
+    /// code that changed nothing; bytes, memory that was not freed
     ///
     /// Times are microseconds in `folded` and `svg`, seconds in `speedscope`, milliseconds
     /// in `firefox`, and nanoseconds in `pprof`. The stacks of `gil` are the waiters'.
     #[arg(long, value_name = "WEIGHT", default_value = "cpu", value_parser = parse_weight)]
     pub(crate) weight: Weight,
 
-    /// Tell apart the lines of a function, not only functions
+    /// Distinguish the lines of a function, not only functions
     #[arg(long)]
     pub(crate) lines: bool,
 
@@ -209,16 +209,16 @@ fn help(format: Format) -> &'static str {
 
 /// Say what changed between two recordings: what is more, less, new or gone.
 ///
-/// Compared are functions by their shares of the samples, sleeps and waits for the GIL by the second, where arenas and
-/// segments are born and stay, how long transfers take, and loads and stores that change nothing. Whatever chance explains
-/// is no change: two recordings of one program have none.
+/// Compares functions by their shares of the samples, sleeps and waits for the GIL by their time per second, where
+/// arenas and segments are born and stay, how long transfers take, and redundant loads and stores. Differences that
+/// chance explains are not changes: two recordings of one program have none.
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
     /// The recording to compare with
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) before: PathBuf,
 
-    /// The recording that may be another
+    /// The recording that may have changed
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) after: PathBuf,
 
@@ -242,7 +242,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "WHAT", value_parser = natives(), requires = "format")]
     pub(crate) native: Option<Native>,
 
-    /// At most so many changes of each kind, in words [default: 20]
+    /// At most N changes of each kind, in words [default: 20]
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["json", "format"])]
     pub(crate) limit: Option<usize>,
 }
@@ -254,14 +254,15 @@ pub(crate) enum DiffFormat {
 
 /// Say what works on this machine, what does not, why, and what to do about it.
 ///
-/// Every capability is tried, for an instant; nothing stays. Exits with 3 when the default families lack something.
+/// Tries every capability for an instant, and leaves nothing behind. Exits with 3 if the default families lack
+/// something.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// List every BPF program with what the verifier said of it
+    /// List every BPF program with the verifier's verdict
     #[arg(long)]
     pub(crate) verbose: bool,
 }
@@ -296,7 +297,7 @@ fn parse_weight(text: &str) -> Result<Weight, String> {
     weight.ok_or_else(|| format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" ")))
 }
 
-/// The arguments, or what is wrong with them in one sentence. `--help` and `--version` are answered here.
+/// Parses the arguments, or says in one sentence what is wrong with them. Answers `--help` and `--version` itself.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Verb>, Failure> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match Cli::try_parse_from(&arguments) {
@@ -311,14 +312,14 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Opt
     }
 }
 
-/// What each argument for itself does not show.
+/// Errors that only combinations of arguments show.
 fn wrong_together(verb: &Verb) -> Option<String> {
     let Verb::Export(export) = verb else { return None };
     let (from, to) = (export.from?, export.to?);
     (from >= to).then(|| format!("--from {from} is not before --to {to}; give a time after it"))
 }
 
-/// clap's answer is a paragraph: the first part of it, on one line, and where to read more.
+/// clap's message is a paragraph. Keeps its first part, on one line, and adds where to read more.
 fn sentence(error: &clap::Error, arguments: &[OsString]) -> String {
     let verbs: Vec<_> = Cli::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     let typed = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
@@ -332,7 +333,7 @@ fn sentence(error: &clap::Error, arguments: &[OsString]) -> String {
     let first: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let near = match error.get(ContextKind::SuggestedSubcommand).or_else(|| error.get(ContextKind::SuggestedArg)) {
         Some(ContextValue::String(near)) => Some(near),
-        // The nearest is the last.
+        // clap sorts the nearest suggestion last.
         Some(ContextValue::Strings(near)) => near.last(),
         _ => None,
     };

@@ -1,3 +1,5 @@
+//! Tests of the command line: what is accepted, and the sentence for what is refused.
+
 use super::*;
 
 #[track_caller]
@@ -5,7 +7,7 @@ fn verb(line: &str) -> Verb {
     parsed(line).unwrap().unwrap()
 }
 
-/// The sentence of a line that must be refused as wrong arguments.
+/// The message for arguments that must be refused.
 #[track_caller]
 fn refusal(line: &str) -> String {
     match parsed(line).unwrap_err() {
@@ -27,7 +29,7 @@ fn record(line: &str) -> Record {
 }
 
 #[test]
-fn clap_finds_no_mistake_in_the_table() {
+fn clap_accepts_the_definition() {
     Cli::command().debug_assert();
 }
 
@@ -41,14 +43,14 @@ fn top_takes_several_pids() {
 }
 
 #[test]
-fn what_was_not_typed_is_not_there() {
+fn options_that_were_not_typed_are_absent() {
     let Verb::Top(top) = verb("pyobs top") else { panic!() };
     assert!(top.watch.pids.is_empty());
     assert_eq!((top.watch.rate, top.watch.budget, top.watch.probe), (None, None, None));
 }
 
 #[test]
-fn all_after_the_dashes_is_the_command() {
+fn everything_after_the_dashes_is_the_command() {
     let record = record("pyobs record -o x.pyobs --duration 1.5 -- python -c pass --pid 3");
     assert_eq!(record.command, ["python", "-c", "pass", "--pid", "3"]);
     assert_eq!(record.duration, Some(Duration::from_millis(1500)));
@@ -62,7 +64,7 @@ fn a_command_needs_the_dashes_and_excludes_pids() {
 }
 
 #[test]
-fn a_minus_takes_a_family_away() {
+fn a_minus_removes_a_family() {
     assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil,-arena,-shm").contains("no family on"));
 }
 
@@ -110,7 +112,7 @@ fn numbers_have_bounds() {
 }
 
 #[test]
-fn the_manual_has_each_family_as_the_registry_has_it() {
+fn the_manual_lists_the_families_of_the_registry() {
     let manual = include_str!("../../../docs/cli.md");
     for spec in &pyobs_capture::registry::SPECS {
         let (family, shows) = (spec.family, spec.shows);
@@ -121,7 +123,7 @@ fn the_manual_has_each_family_as_the_registry_has_it() {
 }
 
 #[test]
-fn what_is_unknown_names_the_nearest() {
+fn unknown_words_suggest_the_nearest() {
     assert!(refusal("pyobs reprot x").contains("did you mean `report`?"));
     assert!(refusal("pyobs top --rat 3").contains("did you mean `--rate`?"));
     assert!(refusal("pyobs diff a").contains("<AFTER>"));
@@ -131,7 +133,7 @@ fn what_is_unknown_names_the_nearest() {
 }
 
 #[test]
-fn arguments_that_are_no_text_are_refused_or_passed_on() {
+fn arguments_that_are_not_text_are_refused_or_passed_on() {
     use std::os::unix::ffi::OsStringExt;
     let bytes = OsString::from_vec(vec![b'a', 0xff]);
     let line = |words: &[&str]| words.iter().map(OsString::from).chain([bytes.clone()]).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! From what went wrong to one sentence and an exit code (docs/cli.md).
+//! Turns an error into one sentence and an exit code (docs/cli.md).
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It could not be done.
+    /// The operation failed.
     Failed(String),
     /// Wrong arguments.
     Usage(String),
-    /// The machine or the user's rights lack something.
+    /// The machine or the user's rights lack something that pyobs needs.
     Lacking(String),
-    /// The command of `record -- COMMAND` could not be executed; the code is what a shell would give.
+    /// The command of `record -- COMMAND` could not be executed; the code is the one a shell would give.
     Command(u8, String),
-    /// Whoever read our output has heard enough.
+    /// The reader closed our output.
     OutputClosed,
 }
 
@@ -41,7 +41,7 @@ impl Failure {
     }
 }
 
-/// Output to a reader that may go away at any time, such as `| head`.
+/// Converts a write error. A reader such as `| head` may close the output at any time.
 pub(crate) fn output(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::OutputClosed,
@@ -53,7 +53,7 @@ pub(crate) fn code(result: Result<u8, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| tell(&failure)).into()
 }
 
-/// Says what went wrong, and gives the exit code for it.
+/// Prints the failure, and returns its exit code.
 pub(crate) fn tell(failure: &Failure) -> u8 {
     if let Some(sentence) = failure.sentence() {
         say(sentence);
@@ -61,15 +61,16 @@ pub(crate) fn tell(failure: &Failure) -> u8 {
     failure.code()
 }
 
-/// One line on stderr. With stderr gone there is nobody to tell.
+/// Prints one line to stderr. If stderr is closed, there is no one to inform.
 pub(crate) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "pyobs: {}", one_line(sentence));
 }
 
-/// Characters of a sentence that are shown: arguments can be long. What is wrong with them is said at the end.
+/// Limits a sentence, because arguments can be long. The end is kept, because it says what is wrong.
 const SENTENCE_MAX: usize = 900;
 
-/// Names of files and arguments may hold anything; a terminal sees none of it.
+/// Escapes control characters. Names of files and arguments may contain anything, and must not reach a terminal
+/// unescaped.
 pub(crate) fn one_line(text: &str) -> String {
     let count = text.chars().count();
     let (head, tail) = if count > SENTENCE_MAX { (SENTENCE_MAX / 2, count - SENTENCE_MAX / 2) } else { (count, count) };
@@ -88,7 +89,7 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// A panic is a mistake in pyobs. It costs the user one sentence and not a page.
+/// A panic is a bug in pyobs. The user sees one sentence instead of a page.
 pub(crate) fn say_panics_in_one_sentence() {
     std::panic::set_hook(Box::new(|info| {
         let payload = info.payload();
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_those_of_the_contract() {
+    fn exit_codes_match_the_documentation() {
         let text = String::new;
         assert_eq!(Failure::Failed(text()).code(), 1);
         assert_eq!(Failure::Usage(text()).code(), 2);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
+    fn a_closed_pipe_is_not_an_error_but_a_full_disk_is() {
         let closed = output(Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
         assert_eq!((closed.code(), closed.sentence()), (0, None));
         let full = output(Err(io::ErrorKind::StorageFull.into())).unwrap_err();

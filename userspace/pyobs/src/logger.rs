@@ -16,7 +16,8 @@ struct Logger {
     terminal: bool,
 }
 
-/// Installs a logger if the variable is set. A dashboard owns the terminal, so its verbs log only to a stderr that is no terminal.
+/// Installs a logger if the variable is set. A dashboard owns the terminal, so its verbs log only if stderr is
+/// redirected.
 pub(crate) fn install(verb: Option<&Verb>) {
     let Some(wanted) = std::env::var_os(VARIABLE).filter(|wanted| !wanted.is_empty()) else { return };
     let terminal = io::stderr().is_terminal();
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_cannot_drive_the_terminal_nor_be_taken_for_two() {
+    fn a_message_cannot_drive_the_terminal_or_pose_as_two() {
         assert_eq!(escaped("a\u{1b}[2Jb\rc\u{9b}d\te\n"), "a\\u{1b}[2Jb\\rc\\u{9b}d\\te");
         assert_eq!(escaped("0: (b7) r0 = 0\nDEBUG bpf: no\n\n"), "0: (b7) r0 = 0\n    DEBUG bpf: no");
         assert_eq!(escaped("grün"), "grün");

@@ -1,4 +1,4 @@
-//! The command `pyobs`: arguments in, exit code out, and the wiring between the crates.
+//! The command `pyobs`: parses arguments, wires the crates together, and returns an exit code.
 
 mod cli;
 mod exit;

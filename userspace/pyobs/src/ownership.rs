@@ -1,4 +1,4 @@
-//! A recording that `sudo` made belongs to the user who typed it.
+//! Gives a recording made under `sudo` to the user who ran sudo.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use pyobs_capture::privileges::Keep;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fstat, openat};
 use rustix::process::geteuid;
 
-/// Who called sudo, as sudo tells it.
+/// The user who ran sudo, from sudo's environment variables.
 fn sudo_user() -> Option<(Uid, Gid)> {
     if !geteuid().is_root() {
         return None;
@@ -17,11 +17,11 @@ fn sudo_user() -> Option<(Uid, Gid)> {
     Some((Uid::from_raw(number("SUDO_UID")?), Gid::from_raw(number("SUDO_GID")?)))
 }
 
-/// Gives the file that we have just made to the user behind sudo, and says what of our rights writing it will take.
+/// Gives the new file to the user behind sudo. Returns which rights are still needed to write it.
 pub(crate) fn give_away(file: &Path) -> Keep {
     match sudo_user() {
         Some((user, group)) => {
-            // A recording that stays root's is readable all the same.
+            // If it stays root's, the recording is still readable.
             let _ = chown(file, user, group);
             Keep::WritingAnywhere
         }
@@ -30,20 +30,20 @@ pub(crate) fn give_away(file: &Path) -> Keep {
     }
 }
 
-/// By descriptor: in a folder of the user's, the name may mean another file by now. `O_PATH`, for closing any other
-/// descriptor of the file would take SQLite's locks away.
+/// Works on a descriptor, because in a folder of the user's the name may already mean another file. Uses `O_PATH`,
+/// because closing any other descriptor of the file would release SQLite's locks.
 fn chown(file: &Path, user: Uid, group: Gid) -> rustix::io::Result<()> {
     let fd = openat(CWD, file, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let found = fstat(&fd)?;
     let regular = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
-    // One that has a second name, or another owner, is not the file that we made.
+    // A file with a second name or another owner is not the one that we made.
     if regular && found.st_nlink == 1 && found.st_uid == geteuid().as_raw() {
         chownat(&fd, "", Some(user), Some(group), AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }
 
-/// Whether its folder can be written by the mode bits alone.
+/// Whether the folder is writable by its mode bits alone.
 fn is_ours(file: &Path) -> bool {
     const OWNER_MAY_WRITE: u32 = 0o300;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_given_and_neither_a_link_nor_a_second_name_is() {
+    fn only_a_new_file_is_given_away_but_no_link_or_second_name() {
         if !geteuid().is_root() {
             println!("skipped: only root can give files away");
             return;

@@ -6,20 +6,20 @@ use pyobs_capture::session::{Chosen, Named};
 use pyobs_model::Family;
 use pyobs_model::family::Unknown;
 
-/// The family that can be told which functions it is about, and the one that can be told of libraries.
+/// The families that take a value: functions for one, libraries for the other.
 const CHOOSES: Family = Family::Eval;
 const NAMES_LIBRARIES: Family = Family::Arena;
 
-/// What is on.
+/// The families that are on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Probes {
-    /// In the order of the registry, and never none.
+    /// In the order of the registry, never empty.
     pub(crate) families: Vec<Family>,
-    /// Those that were asked for by name.
+    /// The families that the user named.
     pub(crate) asked: Vec<Family>,
-    /// Of the family `eval`: the functions whose calls are counted; the most called ones when there is none.
+    /// For the family `eval`: the functions whose calls are counted. If empty, the most called ones.
     pub(crate) functions: Vec<Chosen>,
-    /// Of the family `arena`: the libraries whose arenas are followed, too.
+    /// For the family `arena`: the libraries whose arenas are followed as well.
     pub(crate) libraries: Vec<Named>,
 }
 
@@ -30,19 +30,19 @@ impl Default for Probes {
     }
 }
 
-/// What `--help` says of `--probe`.
+/// The help text of `--probe`.
 pub(crate) fn help() -> String {
     let names = |is_on: bool| {
         let specs = registry::SPECS.iter().filter(|spec| spec.is_on_by_default == is_on);
         specs.map(|FamilySpec { family, shows, .. }| format!("{family} ({shows})")).collect::<Vec<_>>().join(", ")
     };
     format!(
-        "Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` takes from it\n\n\
-         On by default: {}. Off unless asked for: {}. `arena` follows the arenas of libraries, too, where they are named, such as \
+        "Switch families of probes: `cpu,gil` is exactly these, `+redundancy` adds to the default, `-shm` removes from it\n\n\
+         On by default: {}. Off by default: {}. `arena` also follows the arenas of libraries that you name, such as \
          `+arena=quelling_blade,numpy,./own.toml`. `+eval` counts the most called functions, in short windows that stay inside \
          the budget; `eval=MODULE:QUALNAME,...` counts and times all calls of these, such as \
-         `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is typed too. What a family \
-         needs, `pyobs doctor` says.",
+         `+eval=json.decoder:JSONDecoder.decode,__main__:*`, whatever that costs unless --budget is typed too. `pyobs doctor` \
+         says what each family needs.",
         names(true),
         names(false),
     )
@@ -55,11 +55,11 @@ enum Sign {
     None,
 }
 
-/// `cpu,gil` is exactly these; `+x` and `-x` change the default, and beside them `x=...` adds to it. What follows `eval=` up to
-/// the next family's name are functions; what follows `arena=` are libraries.
+/// Parses the list. `cpu,gil` is exactly these; `+x` and `-x` change the default, and in such a list `x=...` adds to
+/// it. What follows `eval=` up to the next family's name are functions; what follows `arena=` are libraries.
 pub(crate) fn parse(list: &str) -> Result<Probes, String> {
     let mut words: Vec<(Sign, Family)> = Vec::new();
-    // Of the words, those with a value.
+    // Indices of the words with a value.
     let mut valued: Vec<usize> = Vec::new();
     let mut functions = Vec::new();
     let mut libraries: Vec<Named> = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_follow_the_family_that_counts_their_calls() {
+    fn eval_takes_functions() {
         let functions = |list: &str| parse(list).unwrap().functions.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(functions("eval=json.decoder:JSONDecoder.decode"), ["json.decoder:JSONDecoder.decode"]);
         assert_eq!(functions("cpu,eval=a:f, b:g.<locals>.<lambda>,gil"), ["a:f", "b:g.<locals>.<lambda>"]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_follow_the_family_that_has_their_arenas() {
+    fn arena_takes_libraries() {
         let libraries = |list: &str| parse(list).unwrap().libraries.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(libraries("+arena=quelling_blade"), ["quelling_blade"]);
         assert!(parse("+arena=numpy").unwrap().families.contains(&Family::Cpu));
@@ -204,21 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_by_name_is_known() {
+    fn families_that_were_named_are_known() {
         assert_eq!(parse("cpu,gil").unwrap().asked, [Family::Cpu, Family::Gil]);
         assert_eq!(parse("+ucx,-offcpu").unwrap().asked, [Family::Ucx]);
         assert!(Probes::default().asked.is_empty());
     }
 
     #[test]
-    fn nonsense_is_no_family() {
+    fn unknown_families_are_refused() {
         for nonsense in ["cup", "", ",", "cpu,", "+", "-", "ü", "--pid"] {
             assert!(parse(nonsense).unwrap_err().contains("there is no family"), "{nonsense}");
         }
     }
 
     #[test]
-    fn dear_families_are_never_on_by_default() {
+    fn expensive_families_are_off_by_default() {
         let dear = [Family::Eval, Family::Nrt, Family::Ucx, Family::Redundancy];
         assert!(dear.iter().all(|family| !Probes::default().families.contains(family)));
     }

@@ -1,4 +1,4 @@
-//! One line on a terminal that says how far something is. Elsewhere it says nothing.
+//! One line of progress on a terminal. Prints nothing elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `after` is how long nothing is said of something that may be done soon.
+    /// Prints nothing for the time `after`, because short operations need no progress line.
     pub(crate) fn new(wanted: bool, after: Duration) -> Self {
         Self { on: wanted && io::stderr().is_terminal(), next: Instant::now() + after, shown: false }
     }
 
-    /// Shows the line if it is time for one. Cheap enough to be called for everything that happens.
+    /// Prints the line if it is due. Cheap enough to call for every event.
     pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
         if !self.on || Instant::now() < self.next {
             return;
@@ -30,7 +30,7 @@ impl Progress {
         let _ = write!(stderr, "\r\x1b[K{}", exit::one_line(&line())).and_then(|()| stderr.flush());
     }
 
-    /// The same of something that takes a while and does not say how far it is.
+    /// Prints the line now, for an operation that cannot report its progress.
     pub(crate) fn show_now(&mut self, line: &str) {
         self.next = Instant::now();
         self.show(|| line.to_owned());

@@ -1,6 +1,7 @@
-//! Signals as something to read, so that every verb that runs for long ends in order, however often Ctrl-C is pressed.
+//! Reads signals from a descriptor, so that long-running verbs end in order, however often Ctrl-C is pressed.
 //!
-//! `record` asks for them between two looks at the kernel's ring; the dashboard's thread for keys polls their descriptor.
+//! `record` checks for them between two polls of the kernel's ring. The dashboard's input thread polls their
+//! descriptor.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -14,11 +15,11 @@ use crate::exit::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Ctrl-C: the terminal sends it to every process of its foreground group.
+    /// Ctrl-C: the terminal sends it to every process in its foreground group.
     Interrupt,
     Terminate,
     HangUp,
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resize,
 }
 
@@ -43,18 +44,18 @@ impl Signal {
     }
 }
 
-/// Signals that are blocked in the calling thread and in those that it starts afterwards, and read from a descriptor.
+/// Signals that are blocked in the calling thread and in threads that it starts later, and read from a descriptor.
 pub(crate) struct Signals {
     fd: std::fs::File,
 }
 
 impl Signals {
-    /// For a verb without a screen: the signals that ask for the end.
+    /// For a verb without a screen: only the signals that request the end.
     pub(crate) fn catch() -> Result<Self, Failure> {
         Self::of(&[SIGINT, SIGTERM, SIGHUP]).map_err(|error| not_caught(&error))
     }
 
-    /// For a dashboard, which follows the size of the terminal as well.
+    /// For a dashboard, which also follows the size of the terminal.
     pub(crate) fn catch_with_resize() -> Result<Self, Failure> {
         Self::of(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH]).map_err(|error| not_caught(&error))
     }
@@ -100,7 +101,7 @@ impl Signals {
         Signal::of(number.cast_signed())
     }
 
-    /// Waits until a signal arrives or `timeout`, which is below one second, has passed.
+    /// Waits until a signal arrives or `timeout` (less than one second) has passed.
     pub(crate) fn wait(&self, timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         // An error ends the wait early, which is harmless: the caller polls in a loop.

@@ -1,4 +1,4 @@
-//! What scripts rely on: exit codes, one sentence on stderr, and nothing of it on stdout. None of it needs root.
+//! What scripts rely on: exit codes, one sentence on stderr, and nothing else on stdout. None of it needs root.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,19 +28,19 @@ fn refused(arguments: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn wrong_arguments_are_2() {
+fn wrong_arguments_exit_with_2() {
     refused(&[], 2);
     refused(&["nonsense"], 2);
     refused(&["top", "--rate", "0"], 2);
     refused(&["record", "--probe", "nonsense"], 2);
     refused(&["export", "x.pyobs"], 2);
-    // Standard output is no terminal here.
+    // Standard output is not a terminal here.
     refused(&["top"], 2);
     refused(&["replay", "/no/such.pyobs"], 2);
 }
 
 #[test]
-fn what_cannot_be_done_is_1() {
+fn failures_exit_with_1() {
     for arguments in [&["report", "/no/such.pyobs"][..], &["export", "/etc/passwd", "--format", "svg"]] {
         refused(arguments, 1);
     }
@@ -54,7 +54,7 @@ fn arguments_cannot_drive_the_terminal() {
 }
 
 #[test]
-fn help_version_man_and_completions_are_0_and_on_stdout() {
+fn help_version_man_and_completions_exit_with_0_and_print_to_stdout() {
     for arguments in [
         &["--help"][..],
         &["-h"],
@@ -72,7 +72,7 @@ fn help_version_man_and_completions_are_0_and_on_stdout() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_closes_is_not_an_error() {
     for arguments in [&["man"][..], &["completions", "bash"], &["--help"]] {
         let (read, write) = std::io::pipe().unwrap();
         drop(read);
@@ -83,7 +83,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_full_disk_is_1() {
+fn a_full_disk_exits_with_1() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = pyobs().arg("man").stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

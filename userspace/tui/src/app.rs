@@ -1,4 +1,4 @@
-//! The state of the dashboard and what changes it.
+//! The dashboard's state, and how messages (keys, mouse events, batches, ticks) change it.
 
 mod keys;
 mod mouse;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Model, Nanos};
 
 use crate::clock::Clock;
-use crate::input::{Key, Mouse};
+use crate::input::{Key, MouseEvent};
 use crate::navigation::Navigation;
 use crate::replay_log::{Player, ReplayLog, SLICE};
 use crate::ui::{Phase, Ui};
@@ -16,12 +16,12 @@ use crate::{Batch, Options, Source, draw};
 
 pub(crate) enum Msg {
     Key(Key),
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     Resize(u16, u16),
     Batch(Batch),
     /// No more batches will come.
     Ended,
-    /// Nothing but time has passed.
+    /// Only time has passed.
     Tick,
 }
 
@@ -33,28 +33,28 @@ pub(crate) enum Flow {
 
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 const COMPUTE_INTERVAL: Duration = Duration::from_millis(500);
-/// The part of one core that the dashboard takes, of the fiftieth that it may: what takes long to compute is computed less often.
+/// The share of one core that the dashboard aims for; 1/50 is its limit. Views that are slow to compute are computed less often.
 const SHARE: f64 = 1.0 / 60.0;
-/// What is left of it for computing, however much there is to take in and to draw.
+/// The share that computing gets even if applying events and drawing already use up [`SHARE`].
 const COMPUTE_SHARE_MIN: f64 = 1.0 / 200.0;
-/// Of what nothing is recorded meanwhile.
+/// Larger than [`SHARE`], because a replay does not compete with a capture.
 const REPLAY_SHARE: f64 = 0.25;
 const COMPUTE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const NOTE_TIME: Duration = Duration::from_secs(10);
 const NOTES_KEPT: usize = 100;
-/// What is shown is late when the newest event is older than this.
+/// The header reports a lag if the newest event is older than this.
 const LAG: Nanos = Nanos(2_000_000_000);
 
-/// What the picture lags behind.
+/// Which part of the picture is out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stale {
     Nothing,
-    /// New events: worth computing when it is time.
+    /// New events came in: compute the views when their interval has passed.
     Events,
-    /// The user changed order or filter: the views are right, their rows are not.
+    /// The sort order or the filter changed: arrange the rows, but keep the views.
     Rows,
-    /// The user asked for another view.
+    /// The user asked for another view: compute it now.
     View,
 }
 
@@ -66,13 +66,14 @@ pub(crate) struct App {
     clicked: Option<mouse::Click>,
     stale: Stale,
     has_changed: bool,
-    /// Times since the start of the loop.
+    // Moments are durations since the start of the loop.
     drawn: Option<Duration>,
     computed: Duration,
-    /// What it took from its beginning on, and what all else has taken since.
+    /// How long the last computation took.
     compute_time: Duration,
-    else_time: Duration,
-    /// How long after it the next one is due.
+    /// Time spent on messages and drawing since the last computation.
+    other_time: Duration,
+    /// How long after the last computation the next one is due.
     compute_interval: Duration,
     beat: Duration,
     clock: Clock,
@@ -95,7 +96,7 @@ impl App {
             drawn: None,
             computed: Duration::ZERO,
             compute_time: Duration::ZERO,
-            else_time: Duration::ZERO,
+            other_time: Duration::ZERO,
             compute_interval: COMPUTE_INTERVAL,
             beat: Duration::ZERO,
             clock: Clock::default(),
@@ -103,7 +104,7 @@ impl App {
         }
     }
 
-    /// At the end of a recording.
+    /// Starts at the end of a recording.
     pub(crate) fn replaying(log: ReplayLog, options: Options, size: (u16, u16)) -> Self {
         let model = log.blank();
         let mut app = Self::new(model, options, size);
@@ -128,7 +129,7 @@ impl App {
             Msg::Resize(width, height) => {
                 self.ui.hit_areas.clear();
                 self.ui.size = (width, height);
-                // Some views have as many points, or lines of text, as the terminal has columns.
+                // Some views depend on the width: they have a point per column, or wrap text.
                 self.mark(Stale::View);
             }
             Msg::Batch(batch) => self.take(batch, now),
@@ -154,7 +155,7 @@ impl App {
                 }
                 self.newest = events.iter().filter_map(Event::at).fold(self.newest, Nanos::max);
                 self.clock.set(now, self.model.now());
-                self.look_for_lag(now);
+                self.update_lag(now);
                 if self.ui.phase == Phase::Starting {
                     self.ui.phase = Phase::Running;
                     self.mark(Stale::View);
@@ -180,7 +181,7 @@ impl App {
     }
 
     /// A healthy capture emits at least one event per second: its cost.
-    fn look_for_lag(&mut self, now: Duration) {
+    fn update_lag(&mut self, now: Duration) {
         let lag = self.clock.time(now).map(|time| time.saturating_sub(self.newest));
         self.ui.lag = lag.filter(|lag| *lag > LAG);
     }
@@ -202,13 +203,13 @@ impl App {
             if let Some(time) = self.clock.time(now) {
                 self.model.advance(time);
             }
-            self.look_for_lag(now);
+            self.update_lag(now);
             self.stale = self.stale.max(Stale::Events);
             self.has_changed = true;
         }
     }
 
-    /// Brings the model to the time of the replay, or nearer to it.
+    /// Moves the model towards the replay's position, by at most one slice of work.
     fn follow_log(&mut self, now: Duration) {
         let Some(player) = &mut self.player else { return };
         let was_playing = player.is_playing();
@@ -235,23 +236,23 @@ impl App {
         self.computed + self.compute_interval
     }
 
-    /// `time` was spent on a message, or on drawing.
+    /// Counts time that was spent on a message or on drawing.
     pub(crate) fn account(&mut self, time: Duration) {
-        self.else_time += time;
+        self.other_time += time;
     }
 
     fn draw_due(&self) -> Duration {
         self.drawn.map_or(Duration::ZERO, |drawn| drawn + DRAW_INTERVAL)
     }
 
-    fn awaits_computing(&self) -> bool {
+    fn has_new_events(&self) -> bool {
         self.stale == Stale::Events && self.ui.paused.is_none()
     }
 
-    /// When something has to be done although nothing comes in.
+    /// When the loop has to wake up even if no message arrives.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let draw = self.has_changed.then(|| self.draw_due());
-        let compute = self.awaits_computing().then(|| self.compute_due().max(self.draw_due()));
+        let compute = self.has_new_events().then(|| self.compute_due().max(self.draw_due()));
         let beats = self.is_running_live() || self.ui.status.is_some();
         let beat = beats.then(|| self.beat + HEARTBEAT);
         let play = self.player.as_ref().filter(|player| player.is_playing()).map(|_| self.draw_due());
@@ -260,18 +261,18 @@ impl App {
     }
 
     pub(crate) fn wants_picture(&self, now: Duration) -> bool {
-        let is_due = self.has_changed || (self.awaits_computing() && now >= self.compute_due());
+        let is_due = self.has_changed || (self.has_new_events() && now >= self.compute_due());
         is_due && now >= self.draw_due()
     }
 
-    /// Brings the views up to date, as far as it is time; before each picture.
+    /// Updates the views that are due. Runs before each picture.
     pub(crate) fn prepare(&mut self, now: Duration) {
         if self.is_seeking() {
-            // What is shown of a model on its way would be true of no time.
+            // During a seek the model is in the state of no particular time, so its views would be wrong.
             (self.has_changed, self.drawn) = (false, Some(now));
             return;
         }
-        let is_due = self.awaits_computing() && (now >= self.compute_due() || self.drawn.is_none());
+        let is_due = self.has_new_events() && (now >= self.compute_due() || self.drawn.is_none());
         match self.stale {
             Stale::View => self.compute(now),
             Stale::Rows => {
@@ -291,10 +292,10 @@ impl App {
         self.navigation.current_mut().compute(&self.model, &mut self.ui);
         self.arrange();
         self.compute_time = begin.elapsed();
-        let taken = self.else_time.as_secs_f64() / now.saturating_sub(self.computed).as_secs_f64().max(1e-9);
+        let taken = self.other_time.as_secs_f64() / now.saturating_sub(self.computed).as_secs_f64().max(1e-9);
         let share = if self.player.is_some() { REPLAY_SHARE } else { SHARE - taken };
         self.compute_interval = interval(self.compute_time, share);
-        self.else_time = Duration::ZERO;
+        self.other_time = Duration::ZERO;
         self.computed = now;
         self.stale = Stale::Nothing;
     }
@@ -308,7 +309,7 @@ impl App {
     }
 }
 
-/// After how long what took `time` may be done again, if all of it is to take no more than `share` of a core.
+/// The interval at which work that takes `time` uses no more than `share` of a core.
 fn interval(time: Duration, share: f64) -> Duration {
     time.div_f64(share.max(COMPUTE_SHARE_MIN)).clamp(COMPUTE_INTERVAL, COMPUTE_INTERVAL_MAX)
 }
@@ -318,12 +319,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_computed_less_often_and_what_is_left_of_the_share_counts() {
+    fn slow_views_are_computed_less_often_within_the_share_that_other_work_leaves() {
         let after = |millis, share| interval(Duration::from_millis(millis), share).as_millis();
-        assert_eq!(after(1, SHARE), 500, "never more often");
+        assert_eq!(after(1, SHARE), 500, "the minimum");
         assert_eq!(after(20, SHARE), 1200);
-        assert_eq!(after(20, SHARE / 2.0), 2400, "the other half went to taking events in");
-        assert_eq!(after(20, -0.1), 4000, "there is always something left for it");
-        assert_eq!(after(400, SHARE), 10_000, "never less often");
+        assert_eq!(after(20, SHARE / 2.0), 2400, "applying events used half of the share");
+        assert_eq!(after(20, -0.1), 4000, "computing always gets its minimum share");
+        assert_eq!(after(400, SHARE), 10_000, "the maximum");
     }
 }

@@ -1,4 +1,4 @@
-//! The keys: tables that dispatch them, make the footer and make the help. A screen's own tables are in its file.
+//! Key bindings: the tables from which dispatch, the footer and the help are made. Each screen's own tables are in its file.
 
 use crate::input::Key;
 
@@ -26,7 +26,7 @@ actions! {
     Accept Cancel Erase EraseAll
 }
 
-/// The keys that work in one place, such as the table of a screen, or its detail.
+/// The bindings of one context, such as a screen's table or its detail.
 pub(crate) struct Keys {
     pub(crate) title: &'static str,
     pub(crate) bindings: &'static [Binding],
@@ -35,7 +35,7 @@ pub(crate) struct Keys {
 pub(crate) struct Binding {
     pub(crate) keys: &'static [Key],
     pub(crate) action: Action,
-    /// For the footer; empty where it is not worth the room.
+    /// The text in the footer. Bindings without one are only in the help.
     pub(crate) hint: &'static str,
     pub(crate) help: &'static str,
 }
@@ -52,7 +52,7 @@ pub(crate) const FOLLOW: Binding =
     bind(&[Enter], Action::Open, "follow", "go on to what the line names: frame, thread, segment...");
 pub(crate) const MEASURE: Binding =
     bind(&[Char('m')], Action::Measure, "measure", "measure CPU samples, time off CPU, or waits for the GIL");
-pub(crate) const BY: Binding = bind(&[Char('l')], Action::By, "lines", "a row a line, or a row a function");
+pub(crate) const BY: Binding = bind(&[Char('l')], Action::By, "lines", "a row per line, or a row per function");
 
 pub(crate) static EVERYWHERE: Keys = Keys {
     title: "Everywhere",
@@ -74,14 +74,14 @@ pub(crate) static EVERYWHERE: Keys = Keys {
     ],
 };
 
-/// A recording, on any screen.
+/// Keys of a replay, on all screens.
 pub(crate) static REPLAY: Keys = Keys {
     title: "A replay",
     bindings: &[
         bind(&[Char(',')], Action::SeekBack, "", "a second back"),
         bind(&[Char('.')], Action::SeekForward, "", "a second forward"),
-        bind(&[Char('<')], Action::LeapBack, "", "10 s back, or a twentieth of what is longer"),
-        bind(&[Char('>')], Action::LeapForward, "", "10 s forward, or a twentieth of what is longer"),
+        bind(&[Char('<')], Action::LeapBack, "", "10 s back, or 1/20 of a longer recording"),
+        bind(&[Char('>')], Action::LeapForward, "", "10 s forward, or 1/20 of a longer recording"),
         bind(&[Char('{')], Action::SeekStart, "", "to the beginning"),
         bind(&[Char('}')], Action::SeekEnd, "", "to the end"),
         bind(&[Char('[')], Action::Slower, "", "play at half the speed, down to ¼"),
@@ -89,7 +89,7 @@ pub(crate) static REPLAY: Keys = Keys {
     ],
 };
 
-/// A pattern is being typed; keys that are not bound are text.
+/// Keys while a pattern is being typed. Characters that are not bound are added to it.
 pub(crate) static PROMPT: Keys = Keys {
     title: "Typing a pattern",
     bindings: &[
@@ -113,7 +113,7 @@ pub(crate) static HELP: Keys = Keys {
     ],
 };
 
-/// What a key means, in the first table that has it.
+/// The action of a key, from the first table that binds it.
 pub(crate) fn action(tables: &[&Keys], key: Key) -> Option<Action> {
     let mut bindings = tables.iter().flat_map(|keys| keys.bindings);
     bindings.find(|binding| binding.keys.contains(&key)).map(|binding| binding.action)
@@ -164,11 +164,11 @@ mod tests {
             let has_key = bindings.iter().any(|binding| binding.action == *action && !binding.keys.is_empty());
             assert!(has_key, "{action:?}");
         }
-        assert!(bindings.iter().all(|binding| (1..=56).contains(&binding.help.len())), "the help has room for it");
+        assert!(bindings.iter().all(|binding| (1..=56).contains(&binding.help.len())), "the text fits into the help");
     }
 
     #[test]
-    fn no_key_means_two_things_in_one_place() {
+    fn no_key_has_two_actions_in_one_context() {
         let screens = screens();
         for tables in tables(&screens) {
             let show = screens.iter().map(|screen| Char(screen.about().key)).filter(|_| tables.len() > 1);

@@ -1,10 +1,10 @@
-//! The pattern of `/`: a regular expression; what is none is looked for as it stands.
+//! The pattern that follows `/`: a regular expression, or plain text if it is not a valid one.
 
 use regex::{Regex, RegexBuilder};
 
 use crate::text;
 
-/// So much of a text is searched: enough for every honest name, and a bound for the others.
+/// The part of a text that is searched. Real names are shorter; the bound is for hostile ones.
 const SEARCHED_BYTES: usize = 2048;
 const COMPILED_BYTES: usize = 1 << 20;
 
@@ -16,7 +16,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// `None` for an empty text, which matches everything. Capital letters make the case matter.
+    /// `None` for an empty text, which matches everything. Capital letters make the pattern case-sensitive.
     pub(crate) fn new(text: &str) -> Option<Self> {
         if text.is_empty() {
             return None;
@@ -38,7 +38,7 @@ impl Filter {
         &self.text
     }
 
-    /// Whether it is the regular expression that was typed, rather than plain text.
+    /// Whether the text is a valid regular expression. Otherwise it is matched as plain text.
     pub(crate) fn is_valid(&self) -> bool {
         self.is_valid
     }
@@ -60,13 +60,13 @@ mod tests {
     }
 
     #[test]
-    fn capitals_make_case_matter() {
+    fn capital_letters_make_a_pattern_case_sensitive() {
         assert!(Filter::new("node").unwrap().matches("Node.insert"));
         assert!(!Filter::new("Node").unwrap().matches("node"));
     }
 
     #[test]
-    fn nothing_typed_is_no_filter() {
+    fn an_empty_pattern_is_no_filter() {
         assert!(Filter::new("").is_none());
     }
 

@@ -1,4 +1,4 @@
-//! What a click means, by where it is in the picture that was drawn last.
+//! Maps the cells of the last picture to what a click on them means.
 
 use std::cell::RefCell;
 
@@ -8,26 +8,26 @@ use crate::binding::Action;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hit {
-    /// A tab: the screen of this number.
+    /// The tab of the screen with this index.
     Tab(usize),
-    /// A hint of the footer.
+    /// A hint in the footer.
     Key(Action),
-    /// The breadcrumb's step that this many crumbs precede.
+    /// The step of the breadcrumb that comes after this many crumbs.
     Crumb(usize),
     /// The row this many steps below the selected one; above it if negative.
     Row(isize),
-    /// A part of the screen that only the screen knows: a box of the flame graph, a lane of the timeline.
+    /// A part that the screen itself interprets, such as a box of the flame graph or a lane of the timeline.
     Part(isize),
 }
 
 impl Hit {
-    /// The row of a list that is `index`, where `selected` is.
+    /// The row `index` of a list in which `selected` is selected.
     pub(crate) fn row(index: usize, selected: usize) -> Self {
         Self::Row(index as isize - selected as isize)
     }
 }
 
-/// Filled while a picture is drawn, which changes nothing else.
+/// Has interior mutability because drawing, which fills it, has only shared access to the state.
 #[derive(Debug, Default)]
 pub(crate) struct HitAreas(RefCell<Vec<(Rect, Hit)>>);
 
@@ -40,7 +40,7 @@ impl HitAreas {
         self.0.borrow_mut().push((area, hit));
     }
 
-    /// What was drawn last at a cell, and where in it the cell is.
+    /// The topmost hit at a cell, and the cell's column within it.
     pub(crate) fn at(&self, x: u16, y: u16) -> Option<(Hit, u16)> {
         let hit_areas = self.0.borrow();
         let hit = hit_areas.iter().rev().find(|(area, _)| area.contains((x, y).into()))?;

@@ -1,7 +1,7 @@
-//! Keys and clicks from the terminal, and signals to the process.
+//! Reads keys and mouse events from the terminal, and signals to the process.
 //!
-//! A thread of its own waits in `poll(2)` because crossterm's reader spins when the terminal goes away. Here the end
-//! of the terminal, and a signal, are messages like a key.
+//! A dedicated thread waits in `poll(2)`, because crossterm's reader spins when the terminal goes away. Here the loss of the
+//! terminal, like a signal, is an input.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -35,17 +35,17 @@ pub(crate) enum Key {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pointing {
-    /// Of the left button.
+pub(crate) enum MouseEventKind {
+    /// The left button was pressed.
     Press,
     WheelUp,
     WheelDown,
 }
 
-/// At a cell, counted from 0.
+/// An event at a cell. Cells are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mouse {
-    pub(crate) pointing: Pointing,
+pub(crate) struct MouseEvent {
+    pub(crate) kind: MouseEventKind,
     pub(crate) x: u16,
     pub(crate) y: u16,
 }
@@ -53,24 +53,24 @@ pub(crate) struct Mouse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Key(Key),
-    Mouse(Mouse),
-    /// The terminal has another size.
+    Mouse(MouseEvent),
+    /// The terminal was resized.
     Resized,
-    /// The terminal has gone away, or a signal asks for the end.
+    /// The terminal went away, or a signal asked pyobs to quit.
     Gone,
 }
 
-/// An escape byte that nothing follows within this time is the Escape key; a byte that comes later starts a new key.
+/// An escape byte that no other byte follows within this time is the Escape key.
 const ESCAPE_DELAY: Duration = Duration::from_millis(30);
 
-/// Reads until it is dropped.
-pub(crate) struct Reader {
+/// Reads inputs in a thread until it is dropped.
+pub(crate) struct InputReader {
     keys: Option<mpsc::Receiver<Input>>,
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Reader {
+impl InputReader {
     pub(crate) fn start(signals: Option<Box<dyn Signals>>) -> io::Result<Self> {
         let tty: OwnedFd = if io::stdin().is_terminal() {
             io::stdin().as_fd().try_clone_to_owned()?
@@ -93,12 +93,12 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for InputReader {
     fn drop(&mut self) {
         self.keys = None;
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic of the thread.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -144,7 +144,7 @@ fn read_inputs(tty: &OwnedFd, stopped: &OwnedFd, mut signals: Option<Box<dyn Sig
     let _ = sender.blocking_send(Input::Gone);
 }
 
-/// What there is to read; nothing of it after a timeout.
+/// Which sources have something to read. None has after a timeout.
 struct Ready {
     has_bytes: bool,
     is_stopped: bool,
@@ -164,17 +164,17 @@ fn wait(
     Ok(Ready { has_bytes: is_ready(0), is_stopped: is_ready(1), has_signal: is_ready(2) })
 }
 
-/// What bytes from a terminal come to: how many keys and movements of the mouse. For the fuzzer.
+/// Decodes bytes from a terminal and returns the number of inputs. For the fuzzer.
 pub fn decode_all(bytes: &[u8]) -> usize {
     let (mut decoder, mut inputs) = (Decoder::default(), Vec::new());
     decoder.feed(bytes, &mut inputs);
     inputs.len() + usize::from(decoder.give_up_waiting().is_some())
 }
 
-/// Longer sequences are no keys.
+/// Longer sequences are discarded.
 const SEQUENCE_MAX: usize = 32;
 
-/// Makes keys out of bytes that may be cut anywhere.
+/// Decodes inputs from a stream of bytes that may be split anywhere.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     pending: Vec<u8>,
@@ -218,7 +218,7 @@ enum Decoded {
     Unfinished,
     Nothing,
     Key(Key),
-    Mouse(Mouse),
+    Mouse(MouseEvent),
     /// Escape was pressed, and a new sequence begins.
     EscapeBefore,
 }
@@ -228,7 +228,7 @@ fn decode(bytes: &[u8]) -> Decoded {
         [0x1b] | [0x1b, b'[' | b'O'] => Decoded::Unfinished,
         [0x1b, 0x1b] => Decoded::EscapeBefore,
         [0x1b, b'O', last] => letter(*last),
-        // As terminals tell it that do not know the way below, which was asked for.
+        // X10 mouse reports. Terminals that do not support the SGR mode below send them although pyobs asked for SGR.
         [0x1b, b'[', b'M', place @ ..] => match place {
             [button, x, y] => mouse([button, x, y].map(|byte| u16::from(byte.saturating_sub(32))), true),
             _ => Decoded::Unfinished,
@@ -266,18 +266,18 @@ fn sgr_mouse(parameters: &[u8], is_press: bool) -> Decoded {
     mouse(numbers, is_press)
 }
 
-/// Cells are counted from 1 in it.
+/// Decodes a mouse report, which counts cells from 1.
 fn mouse([button, x, y]: [u16; 3], is_press: bool) -> Decoded {
     // Shift, Alt and Ctrl.
     const MODIFIERS: u16 = 4 | 8 | 16;
-    let pointing = match button & !MODIFIERS {
-        0 if is_press => Pointing::Press,
-        64 => Pointing::WheelUp,
-        65 => Pointing::WheelDown,
+    let kind = match button & !MODIFIERS {
+        0 if is_press => MouseEventKind::Press,
+        64 => MouseEventKind::WheelUp,
+        65 => MouseEventKind::WheelDown,
         _ => return Decoded::Nothing,
     };
     match (x.checked_sub(1), y.checked_sub(1)) {
-        (Some(x), Some(y)) => Decoded::Mouse(Mouse { pointing, x, y }),
+        (Some(x), Some(y)) => Decoded::Mouse(MouseEvent { kind, x, y }),
         _ => Decoded::Nothing,
     }
 }
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn clicks_and_the_wheel_in_both_ways_to_tell_them() {
-        let mouse = |pointing, x, y| Input::Mouse(Mouse { pointing, x, y });
-        assert_eq!(inputs(b"\x1b[<0;1;1M\x1b[<0;1;1m"), [mouse(Pointing::Press, 0, 0)]);
-        assert_eq!(inputs(b"\x1b[<64;300;20M"), [mouse(Pointing::WheelUp, 299, 19)]);
-        assert_eq!(inputs(b"\x1b[<69;7;8M"), [mouse(Pointing::WheelDown, 6, 7)], "with Shift");
+    fn clicks_and_the_wheel_are_decoded_from_both_kinds_of_reports() {
+        let mouse = |kind, x, y| Input::Mouse(MouseEvent { kind, x, y });
+        assert_eq!(inputs(b"\x1b[<0;1;1M\x1b[<0;1;1m"), [mouse(MouseEventKind::Press, 0, 0)]);
+        assert_eq!(inputs(b"\x1b[<64;300;20M"), [mouse(MouseEventKind::WheelUp, 299, 19)]);
+        assert_eq!(inputs(b"\x1b[<69;7;8M"), [mouse(MouseEventKind::WheelDown, 6, 7)], "with Shift");
         assert_eq!(
             inputs(b"\x1b[M \x21\x22\x1b[M#\x21\x22q"),
-            [mouse(Pointing::Press, 0, 1), Input::Key(Key::Char('q'))]
+            [mouse(MouseEventKind::Press, 0, 1), Input::Key(Key::Char('q'))]
         );
         for nothing in
             [&b"\x1b[<0;0;1M"[..], b"\x1b[<2;3;4M", b"\x1b[<35;3;4M", b"\x1b[<;;M", b"\x1b[<99999999;1;1M", b"\x1b[<M"]
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_of_all_terminals() {
+    fn key_sequences_of_different_terminals_are_decoded() {
         assert_eq!(keys(b"\x1b[A\x1bOB\x1b[1;5C"), [Key::Up, Key::Down, Key::Right]);
         assert_eq!(keys(b"\x1b[5~\x1b[6~\x1b[1~\x1b[F"), [Key::PageUp, Key::PageDown, Key::Home, Key::End]);
         assert_eq!(keys(b"\r\t\x1b[Z\x7f\x03"), [Key::Enter, Key::Tab, Key::BackTab, Key::Backspace, Key::Ctrl('c')]);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_cut_anywhere_give_the_same_keys() {
+    fn bytes_split_anywhere_give_the_same_keys() {
         let bytes = "\x1b[5~é\x1bOA\x1b[<0;12;3M\x1b[M !!q".as_bytes();
         let mut decoder = Decoder::default();
         let mut one_by_one = Vec::new();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_no_key_and_does_not_pile_up() {
+    fn garbage_is_discarded_and_does_not_accumulate() {
         let mut decoder = Decoder::default();
         let mut found = Vec::new();
         decoder.feed(&[0x1b, b'['], &mut found);

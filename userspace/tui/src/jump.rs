@@ -1,4 +1,4 @@
-//! What an action on a screen leads to, such as a jump to what a row names.
+//! What a screen asks of the dashboard after an action, such as a jump to what a row names.
 
 use pyobs_model::findings::Target;
 use pyobs_model::views::Look;
@@ -6,21 +6,22 @@ use pyobs_model::{FrameId, Nanos, ProcessRef, Tid};
 
 use crate::scope::Picked;
 
-/// What can be gone to.
+/// Where a jump can lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The row of it on its screen.
+pub(crate) enum Destination {
+    /// The target's row on its screen.
     Row(Target),
-    /// All that is known of it.
+    /// The target's detail.
     Detail(Target),
-    /// Who calls a frame, and what it calls.
+    /// A frame's detail, with its callers and callees.
     Frame(FrameId),
-    /// What a thread does.
+    /// The frames of a thread.
     Thread(Tid),
+    /// The frames of a process.
     Process,
 }
 
-impl Place {
+impl Destination {
     pub(crate) fn target(self) -> Option<Target> {
         match self {
             Self::Row(target) | Self::Detail(target) => Some(target),
@@ -29,61 +30,61 @@ impl Place {
     }
 }
 
-/// To something, of a process where it has one.
+/// A jump, with the process that its destination belongs to, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Jump {
     pub(crate) process: Option<ProcessRef>,
-    pub(crate) place: Place,
-    /// What it is of, in a word.
+    pub(crate) destination: Destination,
+    /// A word for the breadcrumb: what was followed.
     pub(crate) why: &'static str,
 }
 
 impl Jump {
     pub(crate) fn frame(process: Option<ProcessRef>, frame: FrameId) -> Self {
-        Self { process, place: Place::Frame(frame), why: "frame" }
+        Self { process, destination: Destination::Frame(frame), why: "frame" }
     }
 
     pub(crate) fn thread(process: ProcessRef, tid: Tid) -> Self {
-        Self { process: Some(process), place: Place::Thread(tid), why: "thread" }
+        Self { process: Some(process), destination: Destination::Thread(tid), why: "thread" }
     }
 
     pub(crate) fn process(process: ProcessRef) -> Self {
-        Self { process: Some(process), place: Place::Process, why: "process" }
+        Self { process: Some(process), destination: Destination::Process, why: "process" }
     }
 
     pub(crate) fn detail(process: Option<ProcessRef>, target: Target, why: &'static str) -> Self {
-        Self { process, place: Place::Detail(target), why }
+        Self { process, destination: Destination::Detail(target), why }
     }
 
-    /// Whether it leads into a detail, rather than to a row.
+    /// Whether the jump opens a detail rather than selecting a row.
     pub(crate) fn is_into_detail(&self) -> bool {
-        matches!(self.place, Place::Detail(_) | Place::Frame(_))
+        matches!(self.destination, Destination::Detail(_) | Destination::Frame(_))
     }
 
-    /// The thread to which it restricts the screens, or `None` within for all threads of the process.
+    /// The thread that the jump restricts the screens to; `Some(None)` for all threads of the process.
     pub(crate) fn picks(&self) -> Option<Option<Tid>> {
-        match self.place {
-            Place::Thread(tid) => Some(Some(tid)),
-            Place::Process => Some(None),
+        match self.destination {
+            Destination::Thread(tid) => Some(Some(tid)),
+            Destination::Process => Some(None),
             _ => None,
         }
     }
 }
 
-/// What to do after a key.
+/// What the dashboard has to do after a screen handled an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Effect {
     Nothing,
     /// Arrange the rows again.
     Rows,
     /// Compute the view again.
     View,
-    /// Look at stacks in another way, on all screens.
+    /// Change how all screens look at stacks.
     Look(Look),
-    /// Restrict the other screens to a process or thread, and show what it does.
+    /// Restrict the other screens to a process or thread, and show its frames.
     Pick(Picked),
     Jump(Jump),
-    /// Restrict all screens to the time from the one moment to before the other.
+    /// Restrict all screens to a span of time, which excludes its end.
     Span(Nanos, Nanos),
     /// Move a replay to this time.
     Seek(Nanos),

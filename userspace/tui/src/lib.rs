@@ -1,9 +1,9 @@
 //! The dashboard: a live or replayed [`Model`](pyobs_model::Model) in a terminal.
 //!
-//! The flow is one loop ([`run()`]): keys, batches of events and time become messages, `update` changes the
-//! state, `draw` shows it. Tables and trees are computed between the two, at most every 500 ms and only for
-//! the screen in sight; drawing touches only the rows that are visible. Text of watched processes may contain anything,
-//! control sequences included, so all of it passes through `text.rs` on its way to the terminal.
+//! There is one loop ([`run()`]): keys, batches of events and time become messages, `update` changes the state, `draw` shows
+//! it. Tables and trees are computed between the two, at most every 500 ms and only for the current screen; drawing touches
+//! only the visible rows. Text from watched processes may contain anything, including control sequences, so all of it passes
+//! through `text.rs` on its way to the terminal.
 
 mod app;
 mod binding;
@@ -45,7 +45,7 @@ pub struct Options {
     pub source: Source,
     pub color: Color,
     pub source_line: SourceLine,
-    /// Without them, signals have their usual effect, and the dashboard keeps the size of the terminal that it began with.
+    /// `None` leaves signals with their default effect. Then the dashboard keeps the size that the terminal had at the start.
     pub signals: Option<Box<dyn Signals>>,
 }
 
@@ -59,11 +59,11 @@ pub trait Signals: AsFd + Send {
 pub enum Signal {
     /// End the dashboard.
     Quit,
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resize,
 }
 
-/// Reads a line of a source file that a process names. Lines are counted from 1. `None` if it cannot be read.
+/// Reads a line of a process's source file. Lines are counted from 1. Returns `None` if the line cannot be read.
 pub type SourceLine = Box<dyn Fn(Pid, &str, u32) -> Option<String>>;
 
 /// Where the events come from.

@@ -1,4 +1,4 @@
-//! The selected row of a list that changes underneath it.
+//! Selection and scrolling in lists whose rows change while they are shown.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use ratatui::layout::Rect;
 use crate::binding::Action;
 use crate::hit_areas::{Hit, HitAreas};
 
-/// The sort after this one, or before it.
-pub(crate) fn turned<S: Copy + PartialEq>(sorts: &[S], sort: S, action: Action) -> S {
+/// The sort that follows `sort`, or precedes it.
+pub(crate) fn next_sort<S: Copy + PartialEq>(sorts: &[S], sort: S, action: Action) -> S {
     let at = sorts.iter().position(|other| *other == sort).unwrap_or(0);
     let by = if action == Action::SortPrevious { sorts.len() - 1 } else { 1 };
     sorts[(at + by) % sorts.len()]
 }
 
-/// Follows its row by identity when the list is computed anew, but stays on top while it is on top: there the
-/// busiest row is what one looks at.
+/// The selected row. It follows its key when the list changes, except on the first row: there it stays on top, because a user
+/// who looks at the top wants to see the busiest row.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<K> {
     index: usize,
@@ -44,12 +44,12 @@ impl<K: PartialEq> Cursor<K> {
         self.index
     }
 
-    /// Finds its row again in a list that has changed.
+    /// Moves to where its row is in a list that has changed.
     pub(crate) fn follow(&mut self, len: usize, mut keys: impl Iterator<Item = K>, height: usize) {
         if self.index > 0
             && let Some(found) = self.key.as_ref().and_then(|key| keys.position(|other| other == *key))
         {
-            // The row keeps its place on the screen, so that the eye does not have to search for it.
+            // The row keeps its line on the screen, so that the eye need not search for it.
             let offset = self.index.saturating_sub(self.top);
             self.index = found;
             self.top = found.saturating_sub(offset);
@@ -70,18 +70,18 @@ impl<K: PartialEq> Cursor<K> {
         self.clamp(len, height);
     }
 
-    /// Goes to a row.
+    /// Moves to the row `index`.
     pub(crate) fn go(&mut self, index: usize, len: usize, height: usize) {
         self.index = index;
         self.clamp(len, height);
     }
 
-    /// Remembers what it stands on.
+    /// Sets the key of the row that it is on.
     pub(crate) fn hold(&mut self, key: Option<K>) {
         self.key = key;
     }
 
-    /// Rows in sight, also when the terminal has shrunk since the last step.
+    /// The rows in sight, even if the terminal has shrunk since the last step.
     pub(crate) fn visible(&self, len: usize, height: usize) -> Range<usize> {
         let mut now = Self { index: self.index, top: self.top, key: None };
         now.clamp(len, height);
@@ -97,7 +97,7 @@ impl<K: PartialEq> Cursor<K> {
     }
 }
 
-/// The rows of a table that are shown, in their order: the number of each, and by what it is known again.
+/// The rows of a table that are shown, in order: the index and the key of each, with a cursor.
 pub(crate) struct Listing<K> {
     rows: Vec<(usize, K)>,
     cursor: Cursor<K>,
@@ -110,7 +110,7 @@ impl<K> Default for Listing<K> {
 }
 
 impl<K: Clone + PartialEq> Listing<K> {
-    /// Shows other rows, `height` of them in sight.
+    /// Replaces the rows, of which `height` are in sight.
     pub(crate) fn show(&mut self, rows: Vec<usize>, key: impl Fn(usize) -> K, height: usize) {
         self.rows = rows.into_iter().map(|row| (row, key(row))).collect();
         self.cursor.follow(self.rows.len(), self.rows.iter().map(|(_, key)| key.clone()), height);
@@ -121,7 +121,7 @@ impl<K: Clone + PartialEq> Listing<K> {
         self.rows.get(self.cursor.index()).map(|(_, key)| key)
     }
 
-    /// Goes to the first row whose key is wanted; stays where it is when there is none.
+    /// Selects the first row whose key is wanted, if there is one.
     pub(crate) fn seek(&mut self, height: usize, is_wanted: impl Fn(&K) -> bool) {
         if let Some(index) = self.rows.iter().position(|(_, key)| is_wanted(key)) {
             self.cursor.go(index, self.rows.len(), height);
@@ -133,17 +133,17 @@ impl<K: Clone + PartialEq> Listing<K> {
         self.rows.is_empty()
     }
 
-    /// The numbers of the rows that are shown, in their order.
+    /// The indices of the rows that are shown, in order.
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().map(|(row, _)| *row)
     }
 
-    /// Which of them are in sight.
+    /// Which of the shown rows are in sight.
     pub(crate) fn visible(&self, height: usize) -> Range<usize> {
         self.cursor.visible(self.rows.len(), height)
     }
 
-    /// Whether the action is a step; then it is taken.
+    /// Moves the selection if the action is a step. Returns whether it is one.
     pub(crate) fn step(&mut self, action: Action, height: usize) -> bool {
         let Some(step) = step(action) else { return false };
         self.cursor.step(step, self.rows.len(), height);
@@ -151,8 +151,8 @@ impl<K: Clone + PartialEq> Listing<K> {
         true
     }
 
-    /// The rows in sight of a table whose first line is its heading: the number of each, its line, whether it is selected. Each is a
-    /// hit area.
+    /// The rows in sight of a table whose first line is its heading: the index of each, its line, and whether it is selected.
+    /// Registers each as a hit area.
     pub(crate) fn in_sight(&self, table: Rect, hit_areas: &HitAreas) -> impl Iterator<Item = (usize, Rect, bool)> {
         let visible = self.cursor.visible(self.rows.len(), usize::from(table.height).saturating_sub(1));
         let lines = (table.y + 1..).map(move |y| Rect { y, height: 1, ..table });
@@ -164,7 +164,7 @@ impl<K: Clone + PartialEq> Listing<K> {
     }
 }
 
-/// The step through a list that an action means.
+/// The step through a list that an action stands for.
 pub(crate) fn step(action: Action) -> Option<Step> {
     Some(match action {
         Action::Up => Step::Up,
@@ -177,7 +177,7 @@ pub(crate) fn step(action: Action) -> Option<Step> {
     })
 }
 
-/// The first line in sight of a page that has no rows to select, after `action`.
+/// Scrolls a page that has no rows to select. Returns the first line in sight after `action`.
 pub(crate) fn scroll(top: usize, action: Action, lines: usize, height: usize) -> usize {
     let page = height.saturating_sub(1).max(1);
     let last = lines.saturating_sub(height);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_its_row_but_stays_on_top() {
+    fn the_cursor_follows_its_row_but_stays_on_top() {
         let mut cursor = Cursor::default();
         cursor.hold(Some('a'));
         cursor.follow(3, "bac".chars(), 3);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_and_no_height_do_no_harm() {
+    fn an_empty_list_and_a_height_of_zero_do_no_harm() {
         let mut cursor = Cursor::<u8>::default();
         cursor.step(Step::Last, 0, 0);
         assert_eq!(cursor.visible(0, 0), 0..0);

@@ -1,18 +1,18 @@
-//! The screens, which one is in sight, and the navigation history: the way there along jumps, and back.
+//! The screens, the current one, and the navigation history: the jumps that led there, and the way back.
 
 use pyobs_model::Model;
 use pyobs_model::views::Look;
 
 use crate::binding::{self, Keys};
 use crate::input::Key;
-use crate::jump::{Jump, Place};
+use crate::jump::{Destination, Jump};
 use crate::scope::Picked;
 use crate::screen::Screen;
 use crate::screens;
 use crate::table::Saved;
 use crate::ui::Ui;
 
-/// A screen from which another was opened, and what for.
+/// A screen that a jump left, with what is needed to come back.
 struct Crumb {
     at: usize,
     words: &'static str,
@@ -25,13 +25,13 @@ struct Crumb {
     is_into_detail: bool,
 }
 
-/// A longer history forgets its beginning.
+/// A longer history loses its oldest steps.
 const STEPS_MAX: usize = 32;
 
 pub(crate) struct Navigation {
     screens: Vec<Box<dyn Screen>>,
     at: usize,
-    /// Empty if the screen in sight was shown by a key of its own.
+    /// Empty if the current screen was opened by its key or tab.
     history: Vec<Crumb>,
 }
 
@@ -49,7 +49,7 @@ impl Navigation {
         &self.screens
     }
 
-    /// The number of the screen in sight.
+    /// The index of the current screen.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -62,7 +62,7 @@ impl Navigation {
         &mut *self.screens[self.at]
     }
 
-    /// The tables in which a key is looked up, first to last.
+    /// The key tables that apply now. The first one that binds a key wins.
     pub(crate) fn keys(&self, ui: &Ui) -> Vec<&'static Keys> {
         match (ui.help, &ui.prompt) {
             (Some(_), _) => vec![&binding::HELP],
@@ -71,8 +71,8 @@ impl Navigation {
         }
     }
 
-    /// The screen that a key shows.
-    pub(crate) fn shown_by(&self, key: Key) -> Option<usize> {
+    /// The index of the screen that a key opens.
+    pub(crate) fn screen_of_key(&self, key: Key) -> Option<usize> {
         self.screens.iter().position(|screen| Key::Char(screen.about().key) == key)
     }
 
@@ -80,8 +80,8 @@ impl Navigation {
         self.at.wrapping_add_signed(by).wrapping_add(self.screens.len()) % self.screens.len()
     }
 
-    fn screen_of(&self, place: Place) -> Option<usize> {
-        self.screens.iter().position(|screen| screen.shows(place))
+    fn screen_of(&self, destination: Destination) -> Option<usize> {
+        self.screens.iter().position(|screen| screen.shows(destination))
     }
 
     pub(crate) fn show(&mut self, at: usize) {
@@ -89,18 +89,18 @@ impl Navigation {
         self.at = at;
     }
 
-    /// Shows the screen of a place, as if by its key.
-    pub(crate) fn show_place(&mut self, place: Place) {
-        self.show(self.screen_of(place).unwrap_or(self.at));
+    /// Shows the screen of a destination, as if its key had been pressed.
+    pub(crate) fn show_destination(&mut self, destination: Destination) {
+        self.show(self.screen_of(destination).unwrap_or(self.at));
     }
 
-    /// Whether a pattern could choose from what is in sight.
+    /// Whether a pattern can filter the current view.
     pub(crate) fn takes_filter(&self) -> bool {
         self.current().depth() == 0 && self.current().about().filter.is_some()
     }
 
     /// Whether Esc has something to undo.
-    pub(crate) fn has_way_back(&self, ui: &Ui) -> bool {
+    pub(crate) fn can_go_back(&self, ui: &Ui) -> bool {
         let is_filtered = ui.filter(self.current().about().filter).is_some();
         let is_away = self.current().is_inside() || !self.history.is_empty();
         is_away || is_filtered || ui.span.is_some() || ui.picked.is_some()
@@ -114,9 +114,9 @@ impl Navigation {
         (self.current().depth() > 0).then(|| self.current().keys().title)
     }
 
-    /// Shows the screen to which a jump leads, and remembers this one.
-    pub(crate) fn leave_for(&mut self, jump: Jump, ui: &mut Ui) {
-        let Some(to) = self.screen_of(jump.place) else { return };
+    /// Follows a jump, and adds the current screen to the history.
+    pub(crate) fn follow_jump(&mut self, jump: Jump, ui: &mut Ui) {
+        let Some(to) = self.screen_of(jump.destination) else { return };
         if self.history.len() == STEPS_MAX {
             self.history.remove(0);
         }
@@ -132,7 +132,7 @@ impl Navigation {
             saved: self.current_mut().save(),
         };
         self.history.push(crumb);
-        if let (Some(weight), Place::Frame(_)) = (self.current().weight(), jump.place) {
+        if let (Some(weight), Destination::Frame(_)) = (self.current().weight(), jump.destination) {
             ui.look.weight = weight;
         }
         if let (Some(process), Some(tid)) = (jump.process, jump.picks()) {
@@ -148,15 +148,15 @@ impl Navigation {
         while screen.depth() > 0 && screen.close(ui) {}
     }
 
-    /// Whether closing the detail in sight is going back to where it was opened from.
-    pub(crate) fn is_straight_from_elsewhere(&self) -> bool {
+    /// Whether a jump opened the current detail, so that closing the detail also undoes the jump.
+    pub(crate) fn was_opened_by_jump(&self) -> bool {
         self.current().depth() == 1 && self.history.last().is_some_and(|crumb| crumb.is_into_detail)
     }
 
-    /// Shows the screen again that was left last; whether there was one.
-    pub(crate) fn return_to_crumb(&mut self, ui: &mut Ui) -> bool {
+    /// Goes back to the screen that was left last. Returns false if there is none.
+    pub(crate) fn go_back(&mut self, ui: &mut Ui) -> bool {
         let Some(crumb) = self.history.pop() else { return false };
-        // What was opened on the way closes.
+        // Details that were opened on the way do not stay open.
         self.close_details(ui);
         self.at = crumb.at;
         (ui.picked, ui.look) = (crumb.picked, crumb.look);
@@ -165,7 +165,7 @@ impl Navigation {
         true
     }
 
-    /// The steps to what is in sight, if there is more than one; each with the number of the crumb that leads back to it.
+    /// The steps to the current view, each with the number of crumbs before it. Empty if there is only one.
     pub(crate) fn breadcrumb(&self) -> Vec<(usize, &'static str)> {
         let detail = self.detail();
         if self.history.is_empty() && detail.is_none() {

@@ -1,10 +1,10 @@
-//! Numbers as the dashboard shows them.
+//! Formats numbers for the dashboard.
 
 use pyobs_model::Nanos;
 pub(crate) use pyobs_model::number::{grouped, short, size, time};
 use pyobs_model::views::{Unit, Weight};
 
-/// What a frame weighs.
+/// A frame's weight.
 pub(crate) fn amount(weight: Weight, number: u64) -> String {
     match weight.unit() {
         Unit::Samples => grouped(number),
@@ -13,7 +13,7 @@ pub(crate) fn amount(weight: Weight, number: u64) -> String {
     }
 }
 
-/// The same in at most eight characters.
+/// A frame's weight in at most eight characters.
 pub(crate) fn short_amount(weight: Weight, number: u64) -> String {
     match weight.unit() {
         Unit::Samples => short(number),
@@ -22,7 +22,7 @@ pub(crate) fn short_amount(weight: Weight, number: u64) -> String {
     }
 }
 
-/// What shares are of.
+/// The total that shares refer to.
 pub(crate) fn whole(weight: Weight, number: u64) -> String {
     match weight {
         Weight::Cpu => format!("{} of CPU", time(Nanos(number))),
@@ -38,7 +38,7 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 }
 }
 
-/// How many, on average: `0.24`, `3.1`.
+/// An average count: `0.24`, `3.1`.
 pub(crate) fn two_digits(value: f64) -> String {
     let decimals = if value < 9.95 { 2 - usize::from(value >= 0.995) } else { 0 };
     format!("{value:.decimals$}")
@@ -49,7 +49,7 @@ pub(crate) fn percent(value: f64) -> String {
     if value >= 999.95 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// A length of time: `12 s`, `3 min 20 s`, `2 h 5 min`.
+/// A duration: `12 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) fn seconds(seconds: f64) -> String {
     let whole = seconds as u64;
     match whole {
@@ -60,7 +60,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// A time within a length, as a player shows it: `12.3/60.0 s`, `2:05/59:59`, `0:02:05/1:00:00`.
+/// A position within a duration, as media players show it: `12.3/60.0 s`, `2:05/59:59`, `0:02:05/1:00:00`.
 pub(crate) fn clock(at: Nanos, length: Nanos) -> String {
     let whole = |time: Nanos| time.0 / 1_000_000_000;
     let digits = |time: Nanos| match (whole(time), whole(length)) {
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_nothing_are_nothing() {
+    fn a_share_of_nothing_is_zero() {
         assert_eq!(percent(share(1, 0)), "0.0");
         assert_eq!(percent(share(1, 3)), "33.3");
         assert_eq!(percent(6400.0), "6400");
     }
 
     #[test]
-    fn a_length_of_time_has_its_units() {
+    fn a_duration_has_units() {
         assert_eq!(seconds(9.96), "10.0 s");
         assert_eq!(seconds(200.0), "3 min 20 s");
         assert_eq!(seconds(7500.0), "2 h 5 min");

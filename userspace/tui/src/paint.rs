@@ -1,4 +1,4 @@
-//! The only code that writes text into the picture: here it is made harmless and cut to its room.
+//! The only code that writes text into the picture. It makes the text harmless and truncates it to the room that it has.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -7,12 +7,12 @@ use ratatui::style::Style;
 use crate::text;
 use crate::theme::Theme;
 
-/// Writes at (`x`, `y`) of `area` and returns where it ended.
+/// Writes at (`x`, `y`) of `area`. Returns the column after the text.
 pub(crate) fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, words: &str, style: Style) -> u16 {
     write(buf, area, x, y, style, |room| text::fit(words, room))
 }
 
-/// The same for what is cut off at its beginning.
+/// Like [`put()`], but truncates the beginning: for paths.
 pub(crate) fn put_path(buf: &mut Buffer, area: Rect, x: u16, y: u16, words: &str, style: Style) -> u16 {
     write(buf, area, x, y, style, |room| text::fit_left(words, room))
 }
@@ -27,7 +27,7 @@ fn write(buf: &mut Buffer, area: Rect, x: u16, y: u16, style: Style, fit: impl F
     end - area.x
 }
 
-/// Says that there are more lines below those in sight.
+/// Draws a hint that there are `more` lines below those in sight.
 pub(crate) fn put_more(buf: &mut Buffer, area: Rect, more: usize, theme: Theme) {
     if more > 0 && area.height > 0 {
         let hint = format!(" ↓ {more} more ");
@@ -36,16 +36,16 @@ pub(crate) fn put_more(buf: &mut Buffer, area: Rect, more: usize, theme: Theme) 
     }
 }
 
-/// A line of a table, filled from the left; each column is followed by an empty cell.
-pub(crate) struct Row<'a> {
+/// Draws a line of a table from the left. An empty cell follows each column.
+pub(crate) struct RowPainter<'a> {
     buf: &'a mut Buffer,
     area: Rect,
     x: u16,
-    /// Set for the selected row: it wins over the columns' own colours.
+    /// Replaces the styles of the columns in the selected row.
     style: Option<Style>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> RowPainter<'a> {
     pub(crate) fn new(buf: &'a mut Buffer, area: Rect) -> Self {
         let area = area.intersection(buf.area);
         Self { buf, area, x: 0, style: None }
@@ -70,18 +70,18 @@ impl<'a> Row<'a> {
         self.column(width, &words, offset, style);
     }
 
-    /// `share` is of 1; no column for no width.
+    /// A bar for a share between 0 and 1. A width of 0 leaves the column out.
     pub(crate) fn bar(&mut self, width: usize, share: f64, style: Style) {
         let width = self.room(width);
         self.column(width, &bar(share, width), 0, style);
     }
 
-    /// A column of blocks for each number, as high as it is beside the highest; no column for none.
+    /// A block for each number, scaled to the highest one. Without numbers the column is left out.
     pub(crate) fn blocks(&mut self, numbers: &[u64], style: Style) {
         self.column(self.room(numbers.len()), &blocks(numbers), 0, style);
     }
 
-    /// All that is left.
+    /// A column that takes the rest of the line.
     pub(crate) fn rest(&mut self, words: &str, style: Style) {
         self.left(usize::MAX, words, style);
     }
@@ -114,30 +114,30 @@ impl<'a> Row<'a> {
     }
 }
 
-/// How the rows are sorted by a column.
+/// The direction in which a column sorts the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Rising,
-    Falling,
+pub(crate) enum SortOrder {
+    Ascending,
+    Descending,
 }
 
-/// The line of a table that names its columns.
-pub(crate) struct Heading<'a> {
-    row: Row<'a>,
+/// Draws the line of a table that names its columns.
+pub(crate) struct HeadingPainter<'a> {
+    row: RowPainter<'a>,
     theme: Theme,
 }
 
-impl<'a> Heading<'a> {
+impl<'a> HeadingPainter<'a> {
     pub(crate) fn new(buf: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
-        Self { row: Row::new(buf, Rect { height: area.height.min(1), ..area }), theme }
+        Self { row: RowPainter::new(buf, Rect { height: area.height.min(1), ..area }), theme }
     }
 
-    pub(crate) fn left(&mut self, width: usize, words: &str, order: Option<Order>) {
+    pub(crate) fn left(&mut self, width: usize, words: &str, order: Option<SortOrder>) {
         let (words, style) = self.mark(words, order);
         self.row.left(width, &words, style);
     }
 
-    pub(crate) fn right(&mut self, width: usize, words: &str, order: Option<Order>) {
+    pub(crate) fn right(&mut self, width: usize, words: &str, order: Option<SortOrder>) {
         let (words, style) = self.mark(words, order);
         self.row.right(width, &words, style);
     }
@@ -146,10 +146,10 @@ impl<'a> Heading<'a> {
         self.row.skip(width);
     }
 
-    fn mark(&self, words: &str, order: Option<Order>) -> (String, Style) {
+    fn mark(&self, words: &str, order: Option<SortOrder>) -> (String, Style) {
         match order {
-            Some(Order::Falling) => (format!("▾{words}"), self.theme.sorted_heading()),
-            Some(Order::Rising) => (format!("▴{words}"), self.theme.sorted_heading()),
+            Some(SortOrder::Descending) => (format!("▾{words}"), self.theme.sorted_heading()),
+            Some(SortOrder::Ascending) => (format!("▴{words}"), self.theme.sorted_heading()),
             None => (words.to_owned(), self.theme.heading()),
         }
     }
@@ -158,12 +158,12 @@ impl<'a> Heading<'a> {
 fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
-    // Something is not nothing, however little it is.
+    // Any share above 0 stays visible.
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// What is not 0 is seen, however low.
+/// Any number above 0 stays visible.
 fn blocks(numbers: &[u64]) -> String {
     const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let highest = numbers.iter().copied().max().unwrap_or(0).max(1) as f64;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_stand_beside_the_highest_and_none_is_lost() {
+    fn blocks_scale_to_the_highest_number_and_small_ones_stay_visible() {
         assert_eq!(blocks(&[0, 1, 4, 8]), " ▁▄█");
         assert_eq!(blocks(&[1, u64::MAX]), "▁█");
         assert_eq!(blocks(&[0, 0]), "  ");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_fill_their_room_and_no_more() {
+    fn bars_stay_within_their_width() {
         assert_eq!(bar(0.0, 4), "");
         assert_eq!(bar(1e-9, 4), "▏");
         assert_eq!(bar(0.5, 4), "██");

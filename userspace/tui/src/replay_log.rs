@@ -1,7 +1,7 @@
-//! A recording under the control of the user: the model as of any time of it.
+//! Replays a recording: brings the model to any time that the user chooses.
 //!
-//! The events stay in memory, in the order of time. Forward, those on the way are added to the model; backward, the model is
-//! made anew from the beginning. Both are done in slices, so that keys are answered meanwhile.
+//! The events stay in memory, in the order of time. A seek forward applies the events in between to the model; a seek
+//! backward rebuilds the model from the beginning. Both work in slices, so that keys are handled meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl ReplayLog {
         Self { meta, definitions: Vec::new(), timed: Vec::new(), length: Nanos(0) }
     }
 
-    /// Takes the next event; those that have a time, in its order.
+    /// Appends an event. Events that have a time must come in the order of time.
     pub fn push(&mut self, event: Event) {
         match event.at() {
             Some(at) => {
@@ -37,24 +37,24 @@ impl ReplayLog {
     }
 }
 
-/// How fast it plays, in quarters of real time.
+/// The speeds of playback, in quarters of real time.
 const SPEEDS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const NORMAL: usize = 2;
-/// What is worked at once while keys may come.
+/// How long a seek may work before keys are handled.
 pub(crate) const SLICE: Duration = Duration::from_millis(40);
 const CHUNK: usize = 2048;
-/// A dashboard that was stopped for longer goes on from where it was.
+/// The most that playback advances at once. After the process was stopped, playback continues where it was.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Motion {
     Stopped,
     Playing,
-    /// On the way to another time, so many percent of it done.
+    /// Seeking another time; the percentage that is done.
     Seeking(u8),
 }
 
-/// What of the player is to be seen.
+/// The state of the player that the screens show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) at: Nanos,
@@ -81,22 +81,22 @@ impl Position {
 
 pub(crate) struct Player {
     log: ReplayLog,
-    /// The time that is wanted.
+    /// The time to show.
     at: Nanos,
-    /// The time that the model is of, or has got to.
+    /// The time that the model has reached.
     reached: Nanos,
-    /// Of the timed events, the first that the model does not have.
+    /// The index of the first timed event that the model does not have.
     next: usize,
     has_definitions: bool,
     is_behind: bool,
     is_playing: bool,
     speed: usize,
-    /// When the time was moved on last.
+    /// When playback advanced last.
     moved: Duration,
 }
 
 impl Player {
-    /// At the end of the log.
+    /// Starts at the end of the log.
     pub(crate) fn new(log: ReplayLog) -> Self {
         let at = log.length;
         let reached = Nanos(0);
@@ -145,12 +145,12 @@ impl Player {
         self.seek(if is_forward { self.at.saturating_add(by) } else { self.at.saturating_sub(by) });
     }
 
-    /// A twentieth of the log, but not less than ten seconds.
+    /// A twentieth of the log, but at least ten seconds.
     pub(crate) fn leap(&self) -> Nanos {
         Nanos((self.log.length.0 / 20).max(10_000_000_000))
     }
 
-    /// Plays or stops; at the end, plays from the beginning.
+    /// Starts or stops playback. At the end of the log, starts from the beginning.
     pub(crate) fn toggle(&mut self, now: Duration) {
         self.is_playing = !self.is_playing;
         self.moved = now;
@@ -163,7 +163,7 @@ impl Player {
         self.speed = if is_faster { (self.speed + 1).min(SPEEDS.len() - 1) } else { self.speed.saturating_sub(1) };
     }
 
-    /// Moves the time on while it plays; not while the model is still on its way.
+    /// Advances the time during playback, unless the model has not caught up yet.
     pub(crate) fn pass_time(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.moved).min(STEP_MAX);
         self.moved = now;
@@ -174,7 +174,7 @@ impl Player {
         }
     }
 
-    /// Brings the model nearer to the time that is wanted, for hardly longer than `slice`.
+    /// Moves the model towards the time to show, for little longer than `slice`.
     pub(crate) fn work(&mut self, model: &mut Model, slice: Duration) {
         if !self.is_behind {
             return;

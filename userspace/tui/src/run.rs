@@ -7,13 +7,13 @@ use pyobs_model::Model;
 use tokio::sync::mpsc;
 
 use crate::app::{App, Flow, Msg};
-use crate::input::{Input, Reader};
+use crate::input::{Input, InputReader};
 use crate::replay_log::ReplayLog;
-use crate::terminal::Screen;
+use crate::terminal::TerminalGuard;
 use crate::{Batch, Options, Signals};
 
-/// Shows `model`, and what `batches` add to it, until the user quits, the terminal goes away or a signal asks for the end.
-/// When `batches` closes, the capture has ended; its last picture stays.
+/// Shows `model`, and applies `batches` to it, until the user quits, the terminal goes away or a signal asks pyobs to quit.
+/// When `batches` closes, the capture has ended; the last picture stays.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub fn run(model: Model, batches: mpsc::Receiver<Batch>, mut options: Options) -
     block_on(show(batches, signals, |size| App::new(model, options, size)))
 }
 
-/// Shows a recording, in the same way.
+/// Shows a recording until the user quits, the terminal goes away or a signal asks pyobs to quit.
 ///
 /// # Errors
 ///
@@ -43,8 +43,8 @@ async fn show(
     signals: Option<Box<dyn Signals>>,
     begin: impl FnOnce((u16, u16)) -> App,
 ) -> io::Result<()> {
-    let mut screen = Screen::take()?;
-    let mut reader = Reader::start(signals)?;
+    let mut screen = TerminalGuard::take()?;
+    let mut reader = InputReader::start(signals)?;
 
     let started = Instant::now();
     let mut app = begin(screen.size()?);

@@ -32,7 +32,7 @@ impl Window {
         }
     }
 
-    /// As it stands in a sentence, with its preposition.
+    /// The window as part of a sentence, with a preposition.
     pub(crate) fn phrase(self) -> String {
         match self {
             Self::Seconds(seconds) => format!("in the last {seconds} s"),
@@ -41,14 +41,14 @@ impl Window {
     }
 }
 
-/// Which of the user's choices of time a screen follows.
+/// Which time range a screen covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The chosen span, else the window.
+    /// The chosen span, or else the window.
     Window,
     /// The window, with the span marked in it.
     Around,
-    /// The chosen span, else all time.
+    /// The chosen span, or else all time.
     Span,
     /// Always all time.
     All,
@@ -64,24 +64,24 @@ impl Reach {
     }
 }
 
-/// The process, or the thread of it, that the other screens are restricted to.
+/// The process, or one of its threads, that the other screens are restricted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Picked {
     pub(crate) process: ProcessRef,
     pub(crate) tid: Option<Tid>,
 }
 
-/// What the views are computed of.
+/// What the views are computed from.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) selection: Selection,
-    /// Length of the time that the views cover.
+    /// The duration that the views cover.
     pub(crate) seconds: f64,
     pub(crate) look: Look,
 }
 
 impl Scope {
-    /// The window before now, or before the time at which the picture was frozen.
+    /// Covers the window that ends now, or that ended when the picture was frozen.
     pub(crate) fn of_window(
         window: Window,
         model: &Model,
@@ -112,14 +112,14 @@ impl Scope {
         Self { selection, seconds: end.saturating_sub(begin).as_secs_f64(), look }
     }
 
-    /// The time from the first nanosecond to before the last.
+    /// Covers a span instead, which excludes its end.
     pub(crate) fn within(self, (from, to): (Nanos, Nanos)) -> Self {
         let selection = Selection { from: Some(from), to: Some(to), is_moving: false, ..self.selection };
         Self { selection, seconds: to.saturating_sub(from).as_secs_f64(), ..self }
     }
 
-    /// The same time of all processes.
-    pub(crate) fn everyone(&self) -> Selection {
+    /// The same time range for all processes.
+    pub(crate) fn all_processes(&self) -> Selection {
         Selection { processes: None, tid: None, ..self.selection.clone() }
     }
 }

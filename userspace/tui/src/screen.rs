@@ -1,22 +1,22 @@
 //! The contract of a screen.
 //!
-//! A screen lives as long as the dashboard. It keeps its own state, such as rows, cursor, sort and open details, and knows
-//! the model's views, the user's choices ([`Ui`]) and the drawing helpers (`paint`, `list`, `table`). It knows neither the app nor
-//! another screen. Its life is three steps, from the most expensive to the cheapest; each needs the ones before it:
+//! A screen lives as long as the dashboard. It keeps its own state, such as rows, cursor, sort and open details. It knows the
+//! model's views, the user's choices ([`Ui`]) and the drawing helpers (`paint`, `list`, `table`), but neither the app nor other
+//! screens. A picture takes up to three steps, from the most expensive to the cheapest; each needs the ones before it:
 //!
-//! 1. `compute` turns the model into a view: twice a second at most, and only for the screen in sight. It covers the time
-//!    and the processes of [`Ui::scope`].
-//! 2. `arrange` filters and sorts the view; a key that changes no more needs no more.
-//! 3. `draw` shows the rows in sight. It changes nothing and must not be slower for more rows. It notes what a click means
-//!    in [`Ui::hit_areas`].
+//! 1. `compute` turns the model into a view, for the time and the processes of [`Ui::scope`]. It runs at most twice a second,
+//!    and only for the current screen.
+//! 2. `arrange` filters and sorts the view. Keys that change only the filter or the order start here.
+//! 3. `draw` shows the rows in sight. It changes no state, and its cost must not grow with the number of rows. It registers
+//!    in [`Ui::hit_areas`] what a click means.
 //!
-//! Keys come from tables ([`Keys`]): a screen has one for its table, and one for each detail. `act` gets what a key means
-//! and answers with an [`Outcome`]: what to do next, such as compute again, or jump to what a row names. Keys that mean the
-//! same on all screens, such as `/`, never reach a screen.
+//! Key tables ([`Keys`]) turn keys into actions: a screen has one for its list, and one for each kind of detail. `act` handles
+//! an action and returns an [`Effect`]: what to do next, such as computing again, or a jump to what a row names. Keys that
+//! mean the same on all screens, such as `/`, never reach a screen.
 //!
-//! Screens name places, not each other: a jump goes to the screen whose `shows` accepts its place. Before the dashboard
-//! leaves a screen it calls `save`, which closes what is open and returns it; `restore` opens it again when the user comes
-//! back. `close` closes one detail, `depth` counts those that are open.
+//! Screens do not refer to each other: a jump leads to the screen whose `shows` accepts its destination. Before the dashboard
+//! leaves a screen, it calls `save`, which closes the details and returns them; `restore` opens them again when the user comes
+//! back. `close` closes one detail, `depth` counts the open ones.
 //!
 //! If `is_empty`, the dashboard explains why instead of drawing: the family is off, the filter matches nothing, no Python
 //! runs, or what `empty` says.
@@ -27,24 +27,24 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::binding::{Action, Keys};
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::scope::Reach;
-use crate::table::{Listed, Saved};
+use crate::table::{AnyList, Saved};
 use crate::ui::Ui;
 
-/// A few words on the line of tabs. If there is no room for all, those of the highest rank stay.
+/// A few words beside the tabs. If not all chips fit, those with the highest ranks stay.
 pub(crate) struct Chip(pub(crate) u8, pub(crate) &'static str);
 
-/// What never changes about a screen.
+/// The constant properties of a screen.
 pub(crate) struct About {
-    /// The key that shows it.
+    /// The key that opens it.
     pub(crate) key: char,
     pub(crate) title: &'static str,
     /// For tabs with little room.
     pub(crate) short_title: &'static str,
-    /// What a pattern chooses from; `None` if it takes no pattern. Screens that name the same share the pattern.
+    /// What a pattern filters; `None` if the screen takes no pattern. Screens that name the same thing share the pattern.
     pub(crate) filter: Option<&'static str>,
-    /// Its tables of keys: that of the list or picture first, then that of a detail.
+    /// The key tables: first that of the list or picture, then those of the details.
     pub(crate) keys: &'static [Keys],
 }
 
@@ -57,21 +57,21 @@ pub(crate) trait Screen {
         &tables[self.depth().min(tables.len() - 1)]
     }
 
-    /// The list that is shown, for a screen of lists: it computes, arranges, draws and closes what the screen does not.
-    fn list(&self) -> Option<&dyn Listed> {
+    /// The current list, if the screen shows lists. The default methods below delegate to it.
+    fn list(&self) -> Option<&dyn AnyList> {
         None
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         None
     }
 
-    /// The family whose events it shows; `None` if it always has something to show.
+    /// The family whose events the screen shows; `None` if it always has something to show.
     fn family(&self, _ui: &Ui) -> Option<Family> {
         None
     }
 
-    /// The time that it covers.
+    /// The time range that the screen covers.
     fn reach(&self) -> Reach {
         Reach::Window
     }
@@ -89,7 +89,7 @@ pub(crate) trait Screen {
         }
     }
 
-    /// Draws what stands above the body even if the body is empty. Returns the room below it.
+    /// Draws what is above the body even if the body is empty. Returns the area that is left for the body.
     fn draw_above(&self, _model: &Model, _ui: &Ui, area: Rect, _buf: &mut Buffer) -> Rect {
         area
     }
@@ -100,43 +100,43 @@ pub(crate) trait Screen {
         }
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
-        self.list_mut().map_or(Outcome::Nothing, |list| list.act(action, ui))
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
+        self.list_mut().map_or(Effect::Nothing, |list| list.act(action, ui))
     }
 
-    /// Selects the part that was clicked ([`Hit::Part`](crate::hit_areas::Hit)). Returns whether it was selected before:
-    /// then the click opens it.
+    /// Selects the part that was clicked ([`Hit::Part`](crate::hit_areas::Hit)). Returns whether it was already selected, in
+    /// which case the click opens it.
     fn click(&mut self, _part: isize, _column: u16, _model: &Model, _ui: &Ui) -> bool {
         false
     }
 
-    /// What the footer says of an action, instead of what it usually says; nothing if the action is of no use now.
+    /// The footer's hint for an action, which is usually `usual`. Empty if the action does nothing useful now.
     fn hint(&self, _action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
         usual
     }
 
-    /// What restricts or changes the view, besides what every screen has.
+    /// The screen's own chips, which come after those that all screens share.
     fn chips(&self, _ui: &Ui) -> Vec<Chip> {
         Vec::new()
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
-        self.list().is_some_and(Listed::is_empty)
+        self.list().is_some_and(AnyList::is_empty)
     }
 
     /// Whether there are rows for a filter to hide.
     fn has_rows(&self) -> bool {
-        self.list().is_some_and(Listed::has_rows)
+        self.list().is_some_and(AnyList::has_rows)
     }
 
-    /// What an empty screen lacks, and why. `None` means samples.
+    /// What is missing on an empty screen, and why. `None` means samples.
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         None
     }
 
-    /// How many details are open, one behind the other.
+    /// The number of open details.
     fn depth(&self) -> usize {
-        self.list().map_or(0, Listed::depth)
+        self.list().map_or(0, AnyList::depth)
     }
 
     /// Whether `close` has something to close.
@@ -144,20 +144,20 @@ pub(crate) trait Screen {
         self.depth() > 0
     }
 
-    /// Closes a detail, or zooms out; whether there was anything to close.
+    /// Closes a detail, or zooms out. Returns false if there is nothing to close.
     fn close(&mut self, _ui: &Ui) -> bool {
-        self.list_mut().is_some_and(Listed::close)
+        self.list_mut().is_some_and(AnyList::close)
     }
 
-    /// Whether a jump to this place leads here.
-    fn shows(&self, _place: Place) -> bool {
+    /// Whether a jump to this destination leads to this screen.
+    fn shows(&self, _destination: Destination) -> bool {
         false
     }
 
-    /// Selects or opens the place of the jump.
+    /// Selects or opens the jump's destination.
     fn jump(&mut self, _jump: Jump) {}
 
-    /// How to weigh a frame to which a jump leads from here, if not as before.
+    /// The weight to use after a jump from here to a frame; `None` keeps the current one.
     fn weight(&self) -> Option<Weight> {
         None
     }
@@ -166,7 +166,7 @@ pub(crate) trait Screen {
         self.list_mut().map_or_else(|| Box::new(()) as Saved, |list| list.save())
     }
 
-    /// Takes what `save` returned.
+    /// Restores what `save` returned.
     fn restore(&mut self, saved: Saved) {
         if let Some(list) = self.list_mut() {
             list.restore(saved);

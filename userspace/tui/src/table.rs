@@ -1,4 +1,4 @@
-//! A list of rows: what all lists have in common, and what each of them says about its rows.
+//! Lists of rows: [`List`] is what all of them have in common, and [`Table`] is what each of them defines about its rows.
 
 use std::any::Any;
 use std::ops::Range;
@@ -9,32 +9,32 @@ use ratatui::layout::Rect;
 
 use crate::binding::Action;
 use crate::filter::Filter;
-use crate::jump::Outcome;
-use crate::list::{Listing, turned};
-use crate::paint::{Heading, Order, Row};
+use crate::jump::Effect;
+use crate::list::{Listing, next_sort};
+use crate::paint::{HeadingPainter, RowPainter, SortOrder};
 use crate::ui::Ui;
 
-/// The rows of one list: how they are computed, filtered, sorted and drawn. The value keeps what the rows share.
+/// The rows of one kind of list: how they are computed, filtered, sorted and drawn. The value holds what the rows share.
 pub(crate) trait Table {
     type Row;
-    /// What a row is about, whatever its place.
+    /// Identifies a row, wherever it is in the list.
     type Key: Clone + PartialEq;
     type Sort: Copy + PartialEq + Default + 'static;
     type Detail: Detail<Self::Key> + 'static;
 
     const SORTS: &'static [Self::Sort];
 
-    /// The rows, and what the open detail shows; `None` keeps the rows as they are, for instance behind a detail.
+    /// Computes the rows, and the open detail if there is one. `None` keeps the rows, for instance while a detail hides them.
     fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Self::Detail>) -> Option<Vec<Self::Row>>;
 
     fn key(row: &Self::Row) -> Self::Key;
 
     fn matches(&self, row: &Self::Row, filter: &Filter, model: &Model) -> bool;
 
-    /// Sorts the numbers of the rows that are shown.
+    /// Sorts the indices of the rows that are shown.
     fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: Self::Sort, model: &Model);
 
-    /// The numbers of the rows that are shown, in their order.
+    /// The indices of the rows to show, in order.
     fn shown(&self, rows: &[Self::Row], filter: Option<&Filter>, sort: Self::Sort, model: &Model) -> Vec<usize> {
         let is_shown = |index: &usize| filter.is_none_or(|filter| self.matches(&rows[*index], filter, model));
         let mut shown: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
@@ -42,31 +42,39 @@ pub(crate) trait Table {
         shown
     }
 
-    /// Prepares what is drawn of the rows that are shown, and of those among them that are in sight.
+    /// Runs after the rows were arranged, to prepare what is drawn for the shown rows, or for those in sight.
     fn arranged(&mut self, _rows: &[Self::Row], _shown: &[usize], _in_sight: Range<usize>, _model: &Model, _ui: &Ui) {}
 
-    /// Where the heading and the rows go.
+    /// The area for the heading and the rows.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         area
     }
 
-    fn draw_heading(&self, heading: &mut Heading<'_>, width: u16, sorted: Sorted<Self::Sort>, ui: &Ui);
+    fn draw_heading(&self, heading: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<Self::Sort>, ui: &Ui);
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Self::Row, width: u16, sort: Self::Sort, model: &Model, ui: &Ui);
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        line: &Self::Row,
+        width: u16,
+        sort: Self::Sort,
+        model: &Model,
+        ui: &Ui,
+    );
 
-    /// Draws what stands around the rows; `last` is the line of the last one.
+    /// Draws what is around the rows. `last` is the line of the last row.
     fn draw_around(&self, _area: Rect, _last: Rect, _model: &Model, _ui: &Ui, _buf: &mut Buffer) {}
 }
 
-/// What is known of one row.
+/// All about one row, on a page of its own.
 pub(crate) trait Detail<Key>: Sized {
     fn of(key: Key) -> Option<Self>;
     fn arrange(&mut self, height: usize);
-    fn act(&mut self, action: Action, height: usize) -> Outcome;
+    fn act(&mut self, action: Action, height: usize) -> Effect;
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer);
 }
 
-/// The detail of a list whose rows have none.
+/// The detail type of lists whose rows have no details.
 pub(crate) enum NoDetail {}
 
 impl<Key> Detail<Key> for NoDetail {
@@ -76,47 +84,47 @@ impl<Key> Detail<Key> for NoDetail {
 
     fn arrange(&mut self, _: usize) {}
 
-    fn act(&mut self, _: Action, _: usize) -> Outcome {
-        Outcome::Nothing
+    fn act(&mut self, _: Action, _: usize) -> Effect {
+        Effect::Nothing
     }
 
     fn draw(&self, _: &Model, _: &Ui, _: Rect, _: &mut Buffer) {}
 }
 
-/// What was open; only the screen that saved it knows the type.
+/// The open details of a screen. Only the screen that saved them knows the type.
 pub(crate) type Saved = Box<dyn Any>;
 
-/// By what the rows are sorted, for the heading.
+/// The current sort, for the heading.
 #[derive(Clone, Copy)]
 pub(crate) struct Sorted<S>(pub(crate) S);
 
 impl<S: Copy + PartialEq> Sorted<S> {
-    pub(crate) fn falling(&self, sort: S) -> Option<Order> {
-        (self.0 == sort).then_some(Order::Falling)
+    pub(crate) fn descending(&self, sort: S) -> Option<SortOrder> {
+        (self.0 == sort).then_some(SortOrder::Descending)
     }
 
-    pub(crate) fn rising(&self, sort: S) -> Option<Order> {
-        (self.0 == sort).then_some(Order::Rising)
+    pub(crate) fn ascending(&self, sort: S) -> Option<SortOrder> {
+        (self.0 == sort).then_some(SortOrder::Ascending)
     }
 }
 
-/// A row to go to, once the rows are arranged.
-struct Wanted<Key> {
+/// A row to select once the rows are arranged.
+struct PendingSelection<Key> {
     is_it: Box<dyn Fn(&Key) -> bool>,
     opens: bool,
 }
 
-/// A list, whatever its rows are.
-pub(crate) trait Listed {
+/// A list of any kind of rows.
+pub(crate) trait AnyList {
     fn compute(&mut self, model: &Model, ui: &Ui);
     fn arrange(&mut self, model: &Model, ui: &Ui, filter: Option<&Filter>);
-    fn act(&mut self, action: Action, ui: &Ui) -> Outcome;
+    fn act(&mut self, action: Action, ui: &Ui) -> Effect;
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer);
     fn is_empty(&self) -> bool;
     fn has_rows(&self) -> bool;
-    /// How many details are open.
+    /// The number of open details.
     fn depth(&self) -> usize;
-    /// Closes the detail; whether there was one.
+    /// Closes the detail. Returns false if there is none.
     fn close(&mut self) -> bool;
     /// Closes the detail and returns it.
     fn save(&mut self) -> Saved;
@@ -129,7 +137,7 @@ pub(crate) struct List<T: Table> {
     rows: Vec<T::Row>,
     listing: Listing<T::Key>,
     detail: Option<T::Detail>,
-    wanted: Option<Wanted<T::Key>>,
+    wanted: Option<PendingSelection<T::Key>>,
 }
 
 impl<T: Table + Default> Default for List<T> {
@@ -144,26 +152,26 @@ impl<T: Table> List<T> {
         Self { table, sort, rows: Vec::new(), listing, detail: None, wanted: None }
     }
 
-    /// Rows in sight.
+    /// The number of rows in sight.
     fn height(&self, ui: &Ui) -> usize {
         usize::from(self.table.place(ui.body(), ui).height.saturating_sub(1))
     }
 
-    pub(crate) fn sort_by(&mut self, sort: T::Sort) -> Outcome {
+    pub(crate) fn sort_by(&mut self, sort: T::Sort) -> Effect {
         self.sort = sort;
-        Outcome::Rows
+        Effect::Rows
     }
 
     pub(crate) fn selected(&self) -> Option<&T::Key> {
         self.listing.selected()
     }
 
-    /// Goes to the first such row when the rows are arranged next, and opens it if wanted.
+    /// Selects the first matching row when the rows are arranged next, and opens its detail if `opens`.
     pub(crate) fn seek(&mut self, is_it: impl Fn(&T::Key) -> bool + 'static, opens: bool) {
-        self.wanted = Some(Wanted { is_it: Box::new(is_it), opens });
+        self.wanted = Some(PendingSelection { is_it: Box::new(is_it), opens });
     }
 
-    /// Goes to the row of a key, and opens its detail if wanted, even if there is no such row; else closes what is open.
+    /// Selects the row of a key. If `opens`, opens its detail, even if there is no such row; otherwise closes any detail.
     pub(crate) fn go(&mut self, key: T::Key, opens: bool)
     where
         T::Key: 'static,
@@ -176,13 +184,13 @@ impl<T: Table> List<T> {
         self.detail = T::Detail::of(key);
     }
 
-    /// Goes to one row among the present ones.
-    pub(crate) fn go_to(&mut self, ui: &Ui, is_it: impl Fn(&T::Key) -> bool) {
+    /// Selects the first matching row among the present ones.
+    pub(crate) fn select_now(&mut self, ui: &Ui, is_it: impl Fn(&T::Key) -> bool) {
         self.listing.seek(self.height(ui), is_it);
     }
 
-    /// Forgets which row is selected.
-    pub(crate) fn start_over(&mut self) {
+    /// Resets the selection.
+    pub(crate) fn reset_selection(&mut self) {
         self.listing = Listing::default();
     }
 
@@ -190,14 +198,14 @@ impl<T: Table> List<T> {
         self.detail.as_ref()
     }
 
-    /// Draws the rows into `place`, which is a part of `area`.
+    /// Draws the rows into `place`, a part of `area`.
     pub(crate) fn draw_table(&self, model: &Model, ui: &Ui, area: Rect, place: Rect, buf: &mut Buffer) {
-        let mut heading = Heading::new(buf, place, ui.theme);
+        let mut heading = HeadingPainter::new(buf, place, ui.theme);
         self.table.draw_heading(&mut heading, place.width, Sorted(self.sort), ui);
         let mut last = Rect { height: 1, ..place };
         for (index, line, is_selected) in self.listing.in_sight(place, &ui.hit_areas) {
             let Some(of) = self.rows.get(index) else { continue };
-            let mut row = Row::new(buf, line);
+            let mut row = RowPainter::new(buf, line);
             row.select(is_selected, ui.theme);
             self.table.draw_row(&mut row, of, place.width, self.sort, model, ui);
             last = line;
@@ -206,7 +214,7 @@ impl<T: Table> List<T> {
     }
 }
 
-impl<T: Table> Listed for List<T> {
+impl<T: Table> AnyList for List<T> {
     fn compute(&mut self, model: &Model, ui: &Ui) {
         if let Some(rows) = self.table.compute(model, ui, self.detail.as_mut()) {
             self.rows = rows;
@@ -220,7 +228,7 @@ impl<T: Table> Listed for List<T> {
         let height = self.height(ui);
         let shown = self.table.shown(&self.rows, filter, self.sort, model);
         self.listing.show(shown, |row| T::key(&self.rows[row]), height);
-        if let Some(Wanted { is_it, opens }) = self.wanted.take() {
+        if let Some(PendingSelection { is_it, opens }) = self.wanted.take() {
             self.listing.seek(height, &is_it);
             if let Some(key) = self.listing.selected().filter(|key| opens && is_it(key)) {
                 self.open(key.clone());
@@ -233,22 +241,22 @@ impl<T: Table> Listed for List<T> {
         self.table.arranged(&self.rows, &shown, in_sight, model, ui);
     }
 
-    fn act(&mut self, action: Action, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, ui: &Ui) -> Effect {
         if let Some(detail) = &mut self.detail {
             return detail.act(action, ui.body().height.into());
         }
         if self.listing.step(action, self.height(ui)) {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match (action, self.listing.selected()) {
             (Action::SortNext | Action::SortPrevious, _) if !T::SORTS.is_empty() => {
-                self.sort_by(turned(T::SORTS, self.sort, action))
+                self.sort_by(next_sort(T::SORTS, self.sort, action))
             }
             (Action::Open, Some(key)) => {
                 self.open(key.clone());
-                if self.detail.is_some() { Outcome::View } else { Outcome::Nothing }
+                if self.detail.is_some() { Effect::View } else { Effect::Nothing }
             }
-            _ => Outcome::Nothing,
+            _ => Effect::Nothing,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The terminal, taken and given back.
+//! Takes over the terminal, and restores it on exit and on panic.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write, stdout};
 use std::panic::PanicHookInfo;
@@ -15,15 +15,15 @@ use ratatui::crossterm::terminal::{
     enable_raw_mode,
 };
 
-/// Clicks and the wheel, told in numbers; not where the mouse is, of which nothing is made. With Shift, terminals select text
-/// as ever.
+/// Enables reports of buttons and the wheel in SGR mode, but not of the mouse's movements, which have no use here. With Shift,
+/// terminals still select text.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 type PanicHook = dyn Fn(&PanicHookInfo<'_>) + Sync + Send + 'static;
 
-/// Standard output while the screen is taken. Afterwards it takes nothing more: ratatui shows the cursor when it is
-/// dropped, and panics when the terminal is gone by then.
+/// Standard output while the terminal is taken over. Afterwards it discards all output, because ratatui shows the cursor when
+/// it is dropped, and would panic if the terminal is gone by then.
 struct Output {
     stdout: Stdout,
     taken: Arc<AtomicBool>,
@@ -41,16 +41,16 @@ impl Write for Output {
 
 type Backend = CrosstermBackend<BufWriter<Output>>;
 
-/// The alternate screen in raw mode. Dropping it gives the terminal back, and so does a panic.
-pub(crate) struct Screen {
+/// The alternate screen in raw mode. Dropping it restores the terminal, and so does a panic.
+pub(crate) struct TerminalGuard {
     terminal: Terminal<Backend>,
     taken: Arc<AtomicBool>,
     previous_hook: Arc<PanicHook>,
-    /// Panics of other threads while the screen was taken: printed then, they would be overdrawn.
+    /// Panics of other threads. They are printed after the terminal is restored, because the next picture would overwrite them.
     elsewhere: Arc<Mutex<Vec<String>>>,
 }
 
-impl Screen {
+impl TerminalGuard {
     pub(crate) fn take() -> io::Result<Self> {
         if !stdout().is_terminal() {
             return Err(io::Error::other("the dashboard needs a terminal, and standard output is none"));
@@ -86,7 +86,7 @@ impl Screen {
     }
 }
 
-/// Tells the terminal where a picture begins and ends, so that it shows no half of one.
+/// Tells the terminal where a picture begins and ends, so that it never shows half of one.
 fn execute_quietly(terminal: &mut Terminal<Backend>, begin: bool) -> io::Result<()> {
     let writer = terminal.backend_mut();
     if begin {
@@ -96,7 +96,7 @@ fn execute_quietly(terminal: &mut Terminal<Backend>, begin: bool) -> io::Result<
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         give_back(&self.taken);
         if !std::thread::panicking() {
@@ -104,7 +104,7 @@ impl Drop for Screen {
             std::panic::set_hook(Box::new(move |info| previous(info)));
         }
         for panic in self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // With standard error gone there is nobody to tell.
+            // If standard error is gone, there is nowhere to report it.
             let _ = writeln!(io::stderr(), "{panic}");
         }
     }
@@ -123,10 +123,10 @@ fn install_hook(taken: &Arc<AtomicBool>, previous: &Arc<PanicHook>, elsewhere: &
     }));
 }
 
-/// Only once: leaving the alternate screen again would move the cursor over what was printed since.
+/// Restores the terminal, but only once: leaving the alternate screen again would move the cursor over newer output.
 fn give_back(taken: &AtomicBool) {
     if taken.swap(false, Ordering::SeqCst) {
-        // A terminal that is gone cannot be given back.
+        // A terminal that is gone cannot be restored.
         let _ = execute!(stdout(), EndSynchronizedUpdate, Print(MOUSE_OFF), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }

@@ -1,15 +1,15 @@
-//! Text of watched processes, made fit for a terminal: nothing in it may move the cursor, change colours, hide or
-//! reorder what stands beside it, or cost more than the width it is shown in.
+//! Makes text from watched processes safe for a terminal: it must not move the cursor, change colours, hide or reorder other
+//! text, or cost more than the width in which it is shown.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Stands for each character that must not reach the terminal.
+/// Replaces each character that must not reach the terminal.
 const MARK: char = '·';
 const ELLIPSIS: char = '…';
-/// Marks over one letter; scripts that need them need no more, and more of them would overprint other rows.
+/// Combining marks per letter. No script needs more, and more would overprint other rows.
 const COMBINING_MAX: usize = 2;
 
-/// The beginning of `text`, at most `width` cells wide; an ellipsis says that something was cut off.
+/// The beginning of `text`, at most `width` cells wide. An ellipsis marks truncation.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     let mut shown = String::with_capacity(width.min(256));
     let mut used = 0;
@@ -45,7 +45,7 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     shown
 }
 
-/// The end of `text`, at most `width` cells wide: of a path, the end is what tells.
+/// The end of `text`, at most `width` cells wide: for paths, whose ends differ most.
 pub(crate) fn fit_left(text: &str, width: usize) -> String {
     let mut taken = Vec::new();
     let mut used = 0;
@@ -77,7 +77,7 @@ pub(crate) fn fit_left(text: &str, width: usize) -> String {
     taken.iter().rev().map(|(c, _)| *c).collect()
 }
 
-/// How many cells `text` takes once it is [`fit`] to no less than it needs, but no more than `limit`.
+/// The number of cells that `text` needs when [`fit()`] shows it, at most `limit`.
 pub(crate) fn width(text: &str, limit: usize) -> usize {
     let mut used = 0;
     for c in text.chars().take(budget(limit)) {
@@ -89,7 +89,7 @@ pub(crate) fn width(text: &str, limit: usize) -> usize {
     used
 }
 
-/// The first `bytes` bytes of `text` or a little less, for whatever need not see all of a name of 100 kB.
+/// The first `bytes` bytes of `text`, or a little less, so that a name of 100 kB costs no more than others.
 pub(crate) fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
@@ -99,7 +99,7 @@ pub(crate) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A command line without the folder of its program, which is long and rarely what tells two processes apart.
+/// A command line without its program's folder, which is long and rarely tells two processes apart.
 pub(crate) fn command(words: &str) -> &str {
     let program = words.split(' ').next().unwrap_or(words);
     match program.rfind('/') {
@@ -108,7 +108,7 @@ pub(crate) fn command(words: &str) -> &str {
     }
 }
 
-/// Lines of at most `width` cells; a word that is longer is cut off when it is drawn.
+/// Wraps a sentence into lines of at most `width` cells. A longer word has a line of its own, and is truncated when drawn.
 pub(crate) fn wrap(sentence: &str, width: usize) -> Vec<String> {
     const LINES_MAX: usize = 16;
     let width_of = |words: &str| self::width(words, width + 1);
@@ -128,12 +128,12 @@ pub(crate) fn wrap(sentence: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Characters looked at for `width` cells, so that a run of characters without width is cut off as well.
+/// The most characters to examine for `width` cells, which bounds runs of characters without width.
 fn budget(width: usize) -> usize {
     width * (1 + COMBINING_MAX) + 64
 }
 
-/// What is shown for `c`, and how many cells it takes.
+/// The character to show for `c`, and its width in cells.
 fn visible(c: char) -> (char, usize) {
     if c.is_ascii_graphic() || c == ' ' {
         return (c, 1);
@@ -147,8 +147,8 @@ fn visible(c: char) -> (char, usize) {
     }
 }
 
-/// Controls, line ends, and all that is invisible or reorders: bidi embeddings, overrides, isolates and marks,
-/// zero-width spaces and joiners, fillers, variation selectors, tags.
+/// Control characters, line ends, and characters that are invisible or reorder text: bidi embeddings, overrides, isolates and
+/// marks, zero-width spaces and joiners, fillers, variation selectors, tags.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -1,5 +1,5 @@
-//! Colours by role, after the palette of Okabe and Ito, which people see alike whatever their colour vision. No
-//! meaning rests on colour alone.
+//! Styles by role. The colours follow the palette of Okabe and Ito, which colour-blind people can tell apart. No meaning
+//! depends on colour alone.
 
 use pyobs_model::FrameKind;
 use ratatui::style::{Color as Ink, Modifier, Style};
@@ -38,17 +38,17 @@ impl Color {
 pub(crate) enum Emphasis {
     Plain,
     Selected,
-    /// A filter is set, and this does not match it.
+    /// The filter does not match the box.
     Faded,
 }
 
-/// What a box of the flame graph is of.
+/// What a box of the flame graph stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fuel {
+pub(crate) enum BoxKind {
     Root,
     Process,
     Frame(FrameKind),
-    /// Too many to be told apart.
+    /// Children that are too narrow to be drawn by themselves.
     Rest,
 }
 
@@ -86,7 +86,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What leads somewhere.
+    /// Text that Enter follows.
     pub(crate) fn link(self) -> Style {
         Style::new().add_modifier(Modifier::UNDERLINED)
     }
@@ -111,7 +111,7 @@ impl Theme {
         self.pick(74, Ink::Cyan, Modifier::UNDERLINED).add_modifier(Modifier::BOLD)
     }
 
-    /// The column that the rows are sorted by.
+    /// The heading of the column that the rows are sorted by.
     pub(crate) fn sorted_heading(self) -> Style {
         self.heading().add_modifier(Modifier::UNDERLINED | Modifier::REVERSED)
     }
@@ -128,12 +128,12 @@ impl Theme {
         self.filled((255, 24), (Ink::White, Ink::Blue), Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
-    /// A column that is pointed at, whatever is in it.
+    /// The timeline's column at the cursor.
     pub(crate) fn cursor(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// What fills the rest of something that has a name, where colour alone would not show how long it is.
+    /// Fills a box after its name. Without colours a line shows how long the box is.
     pub(crate) fn fill(self) -> char {
         if self.color == Color::Off { '─' } else { ' ' }
     }
@@ -158,22 +158,22 @@ impl Theme {
         }
     }
 
-    /// `shade` keeps neighbours of one kind apart.
-    pub(crate) fn flame(self, fuel: Fuel, emphasis: Emphasis, shade: u32) -> Style {
+    /// `shade` tells neighbours of one kind apart.
+    pub(crate) fn flame(self, kind: BoxKind, emphasis: Emphasis, shade: u32) -> Style {
         let shade = |shades: [u8; 3]| shades[(shade % 3) as usize];
-        let plain = match fuel {
-            Fuel::Root => self.filled((16, 250), (Ink::Black, Ink::Gray), Modifier::BOLD),
-            Fuel::Process => self.filled((16, 248), (Ink::Black, Ink::Gray), Modifier::BOLD),
-            Fuel::Frame(FrameKind::Python) => {
+        let plain = match kind {
+            BoxKind::Root => self.filled((16, 250), (Ink::Black, Ink::Gray), Modifier::BOLD),
+            BoxKind::Process => self.filled((16, 248), (Ink::Black, Ink::Gray), Modifier::BOLD),
+            BoxKind::Frame(FrameKind::Python) => {
                 self.filled((16, shade([214, 220, 179])), (Ink::Black, Ink::Yellow), Modifier::empty())
             }
-            Fuel::Frame(FrameKind::Native) => {
+            BoxKind::Frame(FrameKind::Native) => {
                 self.filled((16, shade([74, 117, 110])), (Ink::Black, Ink::Cyan), Modifier::ITALIC)
             }
-            Fuel::Frame(FrameKind::Kernel) => {
+            BoxKind::Frame(FrameKind::Kernel) => {
                 self.filled((16, shade([175, 182, 139])), (Ink::Black, Ink::Magenta), Modifier::UNDERLINED)
             }
-            Fuel::Rest => self.filled((250, 238), (Ink::Gray, Ink::DarkGray), Modifier::DIM),
+            BoxKind::Rest => self.filled((250, 238), (Ink::Gray, Ink::DarkGray), Modifier::DIM),
         };
         match emphasis {
             Emphasis::Plain => plain,
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_color_wins_over_what_the_terminal_can() {
+    fn no_color_overrides_what_the_terminal_supports() {
         assert_eq!(Color::of("1", "truecolor", "xterm-256color"), Color::Off);
         assert_eq!(Color::of("", "", "xterm-256color"), Color::Rich);
         assert_eq!(Color::of("", "truecolor", "xterm"), Color::Rich);

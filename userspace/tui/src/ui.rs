@@ -1,4 +1,4 @@
-//! What the user has chosen to see, and what is known of the session. Screens read it; they do not know each other.
+//! The state that all screens share: what the user chose to see, and the state of the session. Screens only read it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::{Options, Source};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing has come from the capture yet.
+    /// The capture has not sent anything yet.
     Starting,
     Running,
     Ended,
     Failed(String),
-    /// It failed before anything came.
+    /// The capture failed before it sent anything.
     NeverStarted(String),
 }
 
@@ -38,20 +38,20 @@ pub(crate) struct Ui {
     pub(crate) source: Source,
     pub(crate) theme: Theme,
     pub(crate) phase: Phase,
-    /// Of a replay.
+    /// `None` for a live capture.
     pub(crate) position: Option<Position>,
     pub(crate) size: (u16, u16),
     pub(crate) window: Window,
-    /// Replaces the window: a time from the first nanosecond to before the last.
+    /// Replaces the window. Excludes its end.
     pub(crate) span: Option<(Nanos, Nanos)>,
     pub(crate) look: Look,
     /// The time at which the picture was frozen.
     pub(crate) paused: Option<Nanos>,
     pub(crate) picked: Option<Picked>,
-    /// By what they choose from, [`About::filter`](crate::screen::About).
+    /// By what they filter: [`About::filter`](crate::screen::About).
     filters: BTreeMap<&'static str, Filter>,
     pub(crate) prompt: Option<Prompt>,
-    /// The first line in sight, while the help is open.
+    /// The first line in sight of the help, if it is open.
     pub(crate) help: Option<usize>,
     pub(crate) notes: VecDeque<String>,
     /// The age of the newest event, if the capture lags.
@@ -64,7 +64,7 @@ pub(crate) struct Ui {
 }
 
 const HEADER_LINES: u16 = 2;
-/// A terminal with fewer lines has none to spare for a note of its own.
+/// A terminal with fewer lines has no line for notes.
 const STATUS_NEEDS_LINES: u16 = 10;
 
 impl Ui {
@@ -98,7 +98,7 @@ impl Ui {
         !matches!(self.phase, Phase::Starting | Phase::NeverStarted(_))
     }
 
-    /// What belongs on the line above the footer.
+    /// The text of the line above the footer.
     pub(crate) fn status_line(&self) -> Option<&str> {
         match &self.phase {
             Phase::Failed(why) => Some(why),
@@ -106,7 +106,7 @@ impl Ui {
         }
     }
 
-    /// Where the screen in sight goes.
+    /// The area of the current screen.
     pub(crate) fn body(&self) -> Rect {
         let (width, height) = self.size;
         let below = 1 + u16::from(self.has_status_line());
@@ -129,7 +129,7 @@ impl Ui {
         }
     }
 
-    /// The time that a screen covers, as it stands in a sentence.
+    /// The time range that a screen covers, as part of a sentence.
     pub(crate) fn when(&self, reach: Reach) -> String {
         match self.span.filter(|_| reach.follows_span()) {
             Some((from, to)) => format!("from {:.3} s to {:.3} s", from.as_secs_f64(), to.as_secs_f64()),
@@ -143,18 +143,18 @@ impl Ui {
         self.span.map_or(scope.clone(), |span| scope.within(span))
     }
 
-    /// All the time in which the user may choose a span.
+    /// The scope without the span: the time in which the user may choose one.
     pub(crate) fn window_scope(&self, model: &Model) -> Scope {
         Scope::of_window(self.window, model, self.picked, self.paused, self.look)
     }
 
-    /// Looks for findings again.
-    pub(crate) fn find(&mut self, model: &Model) {
-        let everyone = self.scope(model).everyone();
-        self.board.update(self.paused.unwrap_or(model.now()), findings::find(model, &everyone));
+    /// Updates the findings.
+    pub(crate) fn update_findings(&mut self, model: &Model) {
+        let all_processes = self.scope(model).all_processes();
+        self.board.update(self.paused.unwrap_or(model.now()), findings::find(model, &all_processes));
     }
 
-    /// How to start pyobs so that it watches a family.
+    /// A sentence that says how to start pyobs so that it watches a family.
     pub(crate) fn how_to_see(&self, family: Family) -> String {
         match self.source {
             Source::Live => format!("Start pyobs with --probe +{family} to see them."),

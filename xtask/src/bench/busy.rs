@@ -13,10 +13,10 @@ use super::{
 };
 use crate::process::output;
 
-/// The steady state: pyobs knows everything that the machine runs, and reads nothing for the first time.
+/// The steady state, in which pyobs knows everything that runs and reads nothing for the first time.
 const WINDOW: [&str; 2] = ["10", "40"];
 const PROBES: [&str; 2] = ["cpu", "default"];
-/// Recordings with each, in turn, because a machine's speed changes from minute to minute.
+/// How many recordings of each kind, in turn, because a machine's speed changes from minute to minute.
 const ROUNDS: usize = 3;
 /// Goals: % of the machine for `--probe cpu` and for the defaults, µs of user time per sample, ns of kernel time per
 /// thread switch, and how many times as much py-spy must use.
@@ -68,7 +68,7 @@ impl Recorded {
     }
 }
 
-/// What it prints about py-spy.
+/// What `busy.py` prints about py-spy.
 #[derive(Deserialize)]
 struct Beside {
     processes: u32,
@@ -80,9 +80,10 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "A busy machine",
         "Eight processes that keep all CPUs busy (gunicorn, pandas, a process pool: `xtask/src/bench/busy`), from second 10 to 40 of a\n\
-         recording with `--budget 100`, so that nothing is dropped: of three recordings each, in turns, the one in the middle. Kernel\n\
-         time is that of pyobs's BPF programs by `bpf_stats`, whose own clock is some 20 ns of each run of a program. User time is\n\
-         that of pyobs's threads by the scheduler's clock, with what they spend in system calls. Then py-spy on each of the eight processes at 100 Hz.",
+         recording with `--budget 100`, so that nothing is dropped. Of three recordings each, in turns, the table has the\n\
+         median one. Kernel time is that of pyobs's BPF programs by `bpf_stats`, whose own clock takes some 20 ns of each\n\
+         run of a program. User time is that of pyobs's threads by the scheduler's clock, including system calls. Then\n\
+         comes py-spy on each of the eight processes at 100 Hz.",
         COLUMNS,
     )
     .with_raw(&["what", "program or thread", "CPU time (ms/s)", "runs a second", "a run (ns)"]);

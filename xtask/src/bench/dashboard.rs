@@ -22,8 +22,9 @@ const SCREENS: [&str; 10] =
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Dashboard",
-        "The thread that takes events in and draws, on each screen in a terminal of 140x40: 200 processes and 50,000\n\
-         frames of invented events (`userspace/tui/examples/fake`, its `many`), without a kernel.",
+        "The CPU time of the thread that applies events and draws, on each screen in a terminal of 140x40, with\n\
+         synthetic events of 200 processes and 50,000 frames (`userspace/tui/examples/fake`, its `many`), without a\n\
+         kernel.",
         &["screen", "of a core (%)", "written (bytes/s)"],
     );
     let example = ["--package", "pyobs-tui", "--example", "fake"];

@@ -13,16 +13,16 @@ use super::{
 use crate::process::output;
 
 const VERSIONS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
-/// No probe; functions that never run; and those that do.
+/// No probe, a probe for functions that never run, and one for those that do.
 const CHOSEN: [Option<&str>; 3] = [None, Some("eval=nothing:x"), Some("eval=calls.py:*")];
-/// A call costs two traps.
+/// The limit of a call's cost, which is two traps.
 const CALL_US: f64 = 6.0;
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Calls",
         "CPU time of one call of `def function(x): return x`, and of one resumption of a generator, by the program's own\n\
-         `time.process_time` over a loop, less that of the loop: the least of seven rounds of 20,000\n\
+         `time.process_time` over a loop, minus that of the loop: the minimum of seven rounds of 20,000\n\
          (`xtask/src/bench/calls.py`).",
         &["CPython", "probe", "a call (µs)", "a resumption (µs)"],
     );

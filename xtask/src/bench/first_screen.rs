@@ -28,8 +28,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "First screen",
         "From the start of the command in a terminal of 120x40 to its first screen, and to the first line of a Python\n\
-         function that burns CPU. The middle of seven runs, and the slowest. `cargo xtask top` was run before: it sets nothing up\n\
-         and builds nothing.",
+         function that burns CPU. The median of seven runs, and the slowest. `cargo xtask top` was run before, so it sets\n\
+         up and builds nothing.",
         &["until", "median (s)", "slowest (s)"],
     );
     let python = setting.python("3.12")?;

@@ -24,9 +24,9 @@ const REWRITTEN_S: &str = "300";
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "An hour",
-        "All of this machine with the defaults for an hour, in which it runs the pipeline of `cargo xtask demo` and\n\
-         whatever else it is used for; the report in words is the middle of three. Writing is the CPU time of the thread\n\
-         that writes the last five minutes of it once more at their own pace (`userspace/recording/examples/rewrite.rs`).",
+        "This whole machine with the defaults for an hour, in which it runs the pipeline of `cargo xtask demo` and\n\
+         whatever else it is used for. The time of the report in words is the median of three. Writing is the CPU time of\n\
+         the thread that rewrites the last five minutes at their own pace (`userspace/recording/examples/rewrite.rs`).",
         &[
             "recorded (s)",
             "samples",

@@ -10,7 +10,7 @@ use super::{
     table::{Table, median},
 };
 
-/// Many short runs: other load comes in bursts, which a median leaves out.
+/// Many short runs: other load comes in bursts, which a median ignores.
 const RUNS: usize = 11;
 
 /// A program at the bottom of a deep stack, and what its samples may cost.
@@ -64,7 +64,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Kernel time per sample",
         "The kernel's own account of the time in pyobs's BPF programs (`bpf_stats`) over the samples of a CPython 3.12\n\
          program that is 30 Python frames deep, without and with calls through native code (some 20 native frames). It\n\
-         includes what the programs spend on samples of other processes. Whole are stacks that lead to the outermost\n\
+         includes what the programs spend on samples of other processes. A stack is whole if it leads to the outermost\n\
          frame, Python and native.",
         &["frames", "rate (Hz)", "runs", "whole (%)", "per sample (µs)"],
     )

@@ -28,7 +28,8 @@ pub(super) fn run(_: &Setting) -> Result<Table> {
         "Kernels",
         "Debian's kernels under QEMU, with the real pyobs on CPython 3.8, 3.10, 3.12 and 3.13: the default record, each family\n\
          alone, what is left after a `kill -9`, whether `pyobs doctor` says what then happens, what the kernel logs, and settings that\n\
-         confine pyobs. A family works when it reports what programs know of themselves (tests/kernels/guest/checks); it only loads when it does not.",
+         confine pyobs. A family works if it reports what programs know about themselves (tests/kernels/guest/checks);\n\
+         otherwise it only loads.",
         &COLUMNS,
     );
     let outcomes = kernels::check(&kernels::of_tests(true)?)?;
@@ -67,9 +68,9 @@ const LARGEST: usize = 6;
 pub(super) fn verifier(_: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Verifier",
-        "Instructions that the verifier of each kernel processed until it accepted a program, as `pyobs doctor --json` says in the\n\
-         guests of the table before: the largest programs of the newest kernel. `refused` needs something that the kernel lacks,\n\
-         and is done without.",
+        "Instructions that the verifier of each kernel processed until it accepted a program, by `pyobs doctor --json`\n\
+         in the guests of the previous table, for the largest programs of the newest kernel. A program that is `refused`\n\
+         needs something that the kernel lacks, and pyobs does without it.",
         &VERIFIER_COLUMNS,
     )
     .with_raw(&VERIFIER_COLUMNS);

@@ -10,9 +10,10 @@ pub(super) fn introduction() -> Result<String> {
     Ok(format!(
         "# Benchmarks\n\n\
          `cargo xtask bench` writes this page; `cargo xtask bench NAME` measures one table again. Absolute figures are\n\
-         those of the processor that each table names; what must hold is its goals. Figures are medians unless they say otherwise.\n\
-         Of a round of `paired.py` it is what a quarter of its tenths of a second cost less than (until 2026-11-25 their median,\n\
-         too), for a virtual machine's neighbours make work slower for seconds at a time, and never faster.\n\n\
+         those of the processor that each table names; only the goals must hold everywhere. Figures are medians unless\n\
+         they say otherwise. A round of `paired.py` counts as the lower quartile of its tenths of a second (until\n\
+         2026-11-25 their median, too), because a virtual machine's neighbours make work slower for seconds at a time,\n\
+         and never faster.\n\n\
          | machine | |\n|---|---|\n\
          | processor | {}, {} cores online |\n\
          | memory | {} |\n\

@@ -27,8 +27,8 @@ while True:
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Memory, and 200 processes at once",
-        "The resident set of `pyobs record`, as the kernel's high-water mark and as the report says at the end; what was\n\
-         lost; and for how many of the processes the report names the interpreter and the function that they run.",
+        "The resident set of `pyobs record`, by the kernel's high-water mark and by the report at the end; the losses;\n\
+         and for how many of the processes the report names the interpreter and the running function.",
         &["Python processes", "peak RSS (MiB)", "RSS in the report (MiB)", "lost", "named"],
     );
     one(setting, &mut table)?;

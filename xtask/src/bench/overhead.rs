@@ -14,8 +14,8 @@ use crate::{
 };
 
 pub(super) const VERSION: &str = "3.12";
-/// The watchers' families, if not the defaults, and what its kernel programs may take of a core, in percent. For the
-/// defaults that is what its `--budget` allows.
+/// The watchers: their families, if not the defaults, and the share of a core in percent that their kernel programs may
+/// use. For the defaults that is what `--budget` allows.
 const WATCHERS: [(&str, Option<&str>, f64); 2] = [("pyobs", None, 1.0), ("pyobs-cpu", Some("cpu"), 0.5)];
 pub(super) const WORKLOADS: [&str; 3] = ["mixed", "calls", "threads"];
 /// Seconds that each profiler is on and off; the seconds before that, in which it starts; and the number of rounds.
@@ -51,10 +51,10 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Overhead at 99 Hz",
         "The work that a CPython 3.12 program does while it is watched, against what it does just before and after\n\
-         (`xtask/src/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` takes whole stacks, waits,\n\
-         the GIL and memory, as it does by default, and `pyobs-cpu` whole stacks only. What its programs in the kernel take,\n\
-         on all CPUs, is by the kernel's own account (`bpf_stats`) of the last window, which noise does not move. The slowdown\n\
-         here is for comparison; “Slowdown at 99 Hz” measures it closer.",
+         (`xtask/src/bench/overhead.py`). `nothing` watches nothing: it shows the noise. `pyobs` records whole stacks,\n\
+         waits, the GIL and memory, as by default, and `pyobs-cpu` only whole stacks. The time of its programs in the\n\
+         kernel, on all CPUs, is the kernel's own account (`bpf_stats`) of the last window, which noise does not affect.\n\
+         The slowdown here is for comparison; “Slowdown at 99 Hz” measures it more precisely.",
         COLUMNS,
     );
     let profilers = profilers(setting)?;

@@ -23,9 +23,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Watchpoints",
         "How many times as long work takes while its accesses of memory are watched: that of\n\
-         `tests/workloads/inefficiencies.py`, and `numpy` and `threads` of `overhead.py`. As in\n\
-         “Slowdown at 99 Hz”, of twins that take turns one is watched (`xtask/src/bench/twins.py`), 150 turns of a fiftieth of a second each\n\
-         and three rounds; `nothing` watches nothing: it shows the noise.",
+         `tests/workloads/inefficiencies.py`, and `numpy` and `threads` of `overhead.py`. As in “Slowdown at 99 Hz”, one\n\
+         of two twins that take turns is watched (`xtask/src/bench/twins.py`), for 150 turns of a fiftieth of a second\n\
+         each and three rounds. `nothing` watches nothing, which shows the noise.",
         twins::COLUMNS,
     );
     let folder = repo::target().join("venvs/bench-numpy");

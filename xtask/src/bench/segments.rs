@@ -12,7 +12,7 @@ use super::{
 use crate::repo;
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// What is judged of a workload, and the largest permitted value in percent.
+/// The figure by which a workload is judged, and its limit in percent.
 enum Judged {
     /// How much longer it takes, if that is too much for noise to hide.
     Longer(f64),
@@ -42,7 +42,7 @@ print(2 * count / (time.monotonic() - since))
 time.sleep(0.5)
 ";
 const LIVE: usize = 10_000;
-/// Nothing, this many segments, or this many arenas of CPython 3.9, which are full of pieces of 512 bytes.
+/// Nothing, many segments, or many arenas of CPython 3.9 that are full of pieces of 512 bytes.
 const HELD: [(&str, &str); 3] = [("nothing", "3.12"), ("segments", "3.12"), ("arenas", "3.9")];
 const MAKE: &str = "\
 import mmap, sys, time
@@ -64,13 +64,13 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Memory that is followed",
         "How much longer a CPython 3.12 program needs for the same work, in its own CPU time, while its segments and arenas are\n\
-         followed than just before and after (`xtask/src/bench/paired.py`): `pairs` does nothing but mmap and munmap, which\n\
-         already takes so much longer where there are programs that do nothing at the beginning and end of system calls\n\
-         (`xtask/src/bench/empty.py`): whoever is told of each mmap costs that;\n\
-         `compute` integers, `objects` lists that come and go. What pyobs's programs in the kernel take on all CPUs is by the\n\
-         kernel's own account (`bpf_stats`) of the last round: noise, which is larger than what the last two may cost, does not\n\
-         move it. Then a program that maps and unmaps a segment 100,000 times a second, and what 10,000 of a kind take of\n\
-         pyobs's memory beyond a program that has none.",
+         followed than just before and after (`xtask/src/bench/paired.py`): `pairs` does nothing but mmap and munmap.\n\
+         Empty programs at the beginning and end of system calls (`xtask/src/bench/empty.py`) already slow it down as\n\
+         shown, and any observer of each mmap pays that. `compute` works on integers, `objects` on lists that come and\n\
+         go. The time of pyobs's programs in the kernel, on all CPUs, is the kernel's own account (`bpf_stats`) of the\n\
+         last round. Noise, which is larger than the cost allowed for the last two, does not affect it. Then come a\n\
+         program that maps and unmaps a segment 100,000 times a second, and pyobs's memory for 10,000 of a kind, beyond\n\
+         that for a program without any.",
         &["what", "figure", "10th to 90th percentile", "programs in the kernel (% of a core)", "lost"],
     );
     empty(setting, &mut table)?;

@@ -16,12 +16,12 @@ const WATCHERS: [(&str, Option<f64>); 3] = [("nothing", None), ("pyobs-cpu", Som
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Slowdown at 99 Hz",
-        "How many times as long the work of `xtask/src/bench/overhead.py` takes while it is watched. Two twins of the program take\n\
-         turns of five thousandths of a second, 1,600 times, then the other one is watched (`xtask/src/bench/twins.py`): a machine\n\
-         whose speed changes hurts both. The mean of so many such rounds, and twice its standard error on either side. `nothing`\n\
-         watches nothing, and a goal is what a watcher slows the program down beyond that: `pyobs-cpu`, which takes whole\n\
-         stacks only, as py-spy does, by 0.5 % at the most; `pyobs`, which takes waits, the GIL and memory too, as it does by\n\
-         default, by what its default `--budget` is.",
+        "How many times as long the work of `xtask/src/bench/overhead.py` takes while it is watched. Two twins of the\n\
+         program take turns of five thousandths of a second, 1,600 times, then the other one is watched\n\
+         (`xtask/src/bench/twins.py`), so a changing machine speed affects both. The table has the mean of these rounds,\n\
+         with twice its standard error on either side. `nothing` watches nothing, and a goal limits the slowdown beyond\n\
+         it: `pyobs-cpu`, which records only whole stacks, as py-spy does, may cost 0.5 %; `pyobs`, which records waits,\n\
+         the GIL and memory too, as by default, may cost its default `--budget`.",
         twins::COLUMNS,
     );
     let profilers = overhead::profilers(setting)?;

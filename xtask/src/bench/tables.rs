@@ -35,9 +35,9 @@ while os.getpid() == parent or os.getppid() == parent:
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Unwind tables",
-        "All files that a CPython 3.12 process maps, one after the other. A table belongs to a file, so that processes\n\
-         that map the same files share it. Of 200 processes: what the kernel says that the tables of a `pyobs record` take that\n\
-         watches them (`memlock` in `/proc/PID/fdinfo`), whose chunks of 512 KiB are full but for the last.",
+        "All files that a CPython 3.12 process maps, one after the other. A table belongs to a file, so processes that\n\
+         map the same files share it. For 200 processes: the memory of the tables of a `pyobs record` that watches them,\n\
+         by the kernel's account (`memlock` in `/proc/PID/fdinfo`). All their chunks of 512 KiB except the last are full.",
         &["process", "run", "files", "time (ms)", "tables (MiB)"],
     );
     let pins = repo::root().join("tests/requirements.txt");

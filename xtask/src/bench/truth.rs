@@ -23,8 +23,9 @@ type Shares = BTreeMap<&'static str, f64>;
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Truth at 999 Hz",
-        "`tests/workloads/known_shares.py` measures with the thread's CPU clock what share each of its five\n\
-         functions used. Beside it: the worst difference of a function's share of the samples, in percentage points.",
+        "`tests/workloads/known_shares.py` measures by the thread's CPU clock the share that each of its five functions\n\
+         used. The table has the largest difference between a function's share and its share of the samples, in\n\
+         percentage points.",
         &["CPython", "threads", "samples", "worst difference (pp)", "of", "complete stacks (%)"],
     );
     let (mut worst, mut least_complete) = (0.0_f64, 100.0_f64);

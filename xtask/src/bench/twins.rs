@@ -1,4 +1,4 @@
-//! Measures how many times as long work takes while it is watched, by twins of which one is watched (`twins.py`).
+//! Measures how many times as long work takes while it is watched, by two twins, one of which is watched (`twins.py`).
 
 use std::{path::Path, process::Command};
 

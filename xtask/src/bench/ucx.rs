@@ -27,7 +27,7 @@ const TRIPS: [(u64, Rounds); 2] = [(64 << 10, (6, SETTLED)), (1 << 20, (4, SETTL
 const SLOWER: f64 = 0.03;
 const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
-/// Transfers that are too many to follow are only counted after the first second, UCXX's after two.
+/// Above some rate, transfers are only counted after the first second, and UCXX's after two.
 const LONG: Rounds = (5, "8.0");
 const MIB: f64 = 1024.0 * 1024.0;
 /// Transfers as fast as possible, by as many threads as a small machine has CPUs, and the goal per second.
@@ -43,15 +43,14 @@ const MORE_MIB: f64 = 40.0;
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Transfers",
-        "How long messages take that `pyobs record` follows, against those that nobody does just before and after\n\
-         (`xtask/src/bench/paired.py`, medians of the rounds): there and back between two processes with UCXX\n\
-         (`trips.py`, each process on a CPU of its own), both watched, and of eight bytes that a program in C sends to\n\
-         itself by libucp as fast as it can (`transfers.c`). All of these are too many to be followed: they are counted when\n\
-         they are submitted, and followed for a moment now and then. `nobody` follows nothing, in rounds between the others:\n\
-         it shows the noise. The defaults (\"Overhead\") are bound by the budget, which is held after some seconds, as `--budget 1`\n\
-         is; `+ucx` is both, of which neither goal speaks.\n\
-         Then all that this program can make and that it makes steadily, what was counted of them, and the resident set of\n\
-         pyobs at its largest.",
+        "How long messages take while `pyobs record` follows them, compared with just before and after\n\
+         (`xtask/src/bench/paired.py`, medians of the rounds): round trips between two watched processes with UCXX\n\
+         (`trips.py`, each process on its own CPU), and messages of eight bytes that a program in C sends to itself by\n\
+         libucp as fast as it can (`transfers.c`). All of these are too many to follow: they are counted at submission, and\n\
+         followed in short bursts. `nobody` follows nothing, in rounds between the others, which shows the noise. The\n\
+         budget binds the defaults (\"Overhead\") after some seconds, like `--budget 1`; `+ucx` is both, and no goal\n\
+         covers it. Then come the program's highest and a steady rate, the number of transfers counted, and pyobs's\n\
+         largest resident set.",
         &["what", "figure", "10th to 90th percentile", "counted", "peak RSS (MiB)"],
     );
     let python = interpreter(setting)?;

@@ -25,9 +25,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Waits",
         "Two threads of a CPython 3.12 program that hand over to each other by pipes, on one CPU (`xtask/src/bench/switches.py`).\n\
-         First how long a hand-over takes while pyobs watches, against just before and just after (`paired.py`); `nobody` shows\n\
-         the noise. Then what pyobs's BPF programs took by the kernel's own account (`bpf_stats`), over the sleeps that the\n\
-         kernel counted (`getrusage`), and what was given up to keep the budget.",
+         First how long a hand-over takes while pyobs watches, compared with just before and after (`paired.py`);\n\
+         `nobody` shows the noise. Then the time of pyobs's BPF programs by the kernel's own account (`bpf_stats`) per\n\
+         sleep that the kernel counted (`getrusage`), and what was shed to keep the budget.",
         &["what", "figure", "10th to 90th percentile", "sleeps a second", "BPF time (% of a core)", "given up"],
     );
     handed_over(setting, &mut table)?;

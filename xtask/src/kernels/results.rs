@@ -93,8 +93,8 @@ impl Outcome {
         (worst, own.into_iter().filter(|check| check.status > Status::Works).collect())
     }
 
-    /// Whether each family works, or is refused under a kernel that is too old. A kernel that was not booted always
-    /// passes.
+    /// Whether each family works, or is refused under a kernel that is too old. Kernels that were not booted always
+    /// pass.
     pub(crate) fn is_as_expected(&self) -> bool {
         let wanted = |family: &&str| {
             let is_refused = !self.supported && !AFTERWARDS.contains(family);

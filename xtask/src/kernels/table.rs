@@ -22,7 +22,7 @@ pub(crate) const FAMILIES: [&str; 14] = [
     "confined",
 ];
 
-/// What is checked after everything was recorded. It must work under a kernel that is too old as well.
+/// What is checked after the recordings. It must work even under a kernel that is too old.
 pub(crate) const AFTERWARDS: [&str; 3] = ["doctor", "log", "confined"];
 /// The check for whether a family could be recorded at all.
 const RECORD: &str = "record";
@@ -49,7 +49,7 @@ pub(super) fn shown(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// A family only loads if it was recorded but does not match what its program knows.
+/// A family only loads if it was recorded but differs from what its program knows.
 pub(crate) fn word(outcome: &Outcome, family: &str) -> &'static str {
     let (status, wrong) = outcome.status(family);
     match status {

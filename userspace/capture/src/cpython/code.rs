@@ -16,6 +16,8 @@ use std::ops::Range;
 const MAX_INSTRUCTIONS: usize = 96;
 /// Direct jumps followed: to a cold part, or to the function behind a thunk.
 const MAX_JUMPS: usize = 4;
+/// Calls followed: through a static function and a procedure linkage table.
+const MAX_CALLS: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Value {
@@ -42,8 +44,12 @@ enum Value {
     ThreadLocal(TlsAccess),
 }
 
-#[derive(Default)]
-struct Registers([Value; 16]);
+#[derive(Clone, Copy, Default)]
+struct Registers {
+    values: [Value; 16],
+    /// What unoptimized code has saved below its frame pointer: displacements from rbp, and values.
+    saved: [(i64, Value); 4],
+}
 
 impl Registers {
     fn index(register: Register) -> Option<usize> {
@@ -52,13 +58,30 @@ impl Registers {
     }
 
     fn get(&self, register: Register) -> Value {
-        Self::index(register).map_or(Value::Unknown, |index| self.0[index])
+        Self::index(register).map_or(Value::Unknown, |index| self.values[index])
     }
 
     fn set(&mut self, register: Register, value: Value) {
         if let Some(index) = Self::index(register) {
-            self.0[index] = value;
+            self.values[index] = value;
+            if register.full_register() == Register::RBP {
+                self.saved = Default::default();
+            }
         }
+    }
+
+    fn save(&mut self, displacement: i64, value: Value) {
+        for overlapped in self.saved.iter_mut().filter(|(at, _)| at.abs_diff(displacement) < 8) {
+            *overlapped = Default::default();
+        }
+        if let Some(free) = self.saved.iter_mut().find(|(at, _)| *at == 0) {
+            *free = (displacement, value);
+        }
+    }
+
+    fn saved(&self, displacement: i64) -> Value {
+        let saved = self.saved.iter().find(|(at, _)| *at == displacement);
+        saved.map_or(Value::Unknown, |(_, value)| *value)
     }
 
     /// Forgets the registers that a call may change by the System V ABI.
@@ -160,6 +183,12 @@ impl Follower<'_, '_> {
     fn apply(&mut self, instruction: &Instruction) {
         let target = instruction.op0_register();
         if instruction.op0_kind() != OpKind::Register {
+            let compares = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+            if let Some(displacement) = self.below_frame_pointer(instruction).filter(|_| !compares) {
+                let moved = instruction.code() == Code::Mov_rm64_r64;
+                let value = if moved { self.registers.get(instruction.op1_register()) } else { Value::Unknown };
+                self.registers.save(displacement, value);
+            }
             return;
         }
         let value = match instruction.mnemonic() {
@@ -190,7 +219,21 @@ impl Follower<'_, '_> {
         }
     }
 
+    /// The displacement of a memory operand from a frame pointer.
+    fn below_frame_pointer(&self, instruction: &Instruction) -> Option<i64> {
+        let by_frame_pointer = instruction.memory_base() == Register::RBP
+            && instruction.memory_index() == Register::None
+            && self.registers.get(Register::RBP) == Value::Unknown;
+        by_frame_pointer.then(|| instruction.memory_displacement64().cast_signed()).filter(|at| *at < 0)
+    }
+
     fn source(&self, instruction: &Instruction) -> Value {
+        if instruction.code() == Code::Mov_r64_rm64
+            && instruction.op1_kind() == OpKind::Memory
+            && let Some(displacement) = self.below_frame_pointer(instruction)
+        {
+            return self.registers.saved(displacement);
+        }
         match instruction.op1_kind() {
             OpKind::Register => self.registers.get(instruction.op1_register()),
             OpKind::Memory => self.load(instruction),
@@ -281,25 +324,43 @@ fn follow<T>(elf: &Elf<'_>, entry: u64, visit: impl FnMut(&Instruction, &Step, &
     Follower { elf, registers: Registers::default() }.run(entry, visit)
 }
 
-/// The pthread key that `PyGILState_GetThisThreadState` uses. It is the first argument of its first call:
-/// either a `Py_tss_t *` (for `PyThread_tss_get`, or `PyThread_tss_is_created` before it) or, if inlined, the
-/// key itself.
-pub(super) fn thread_key(elf: &Elf<'_>, entry: u64, within: &Range<u64>) -> Option<TssKey> {
-    let inside = |address: &u64| within.contains(address) && address.is_multiple_of(4);
-    follow(elf, entry, |_, step, registers| {
-        if !matches!(step, Step::Call) {
-            return None;
-        }
-        match registers.get(Register::RDI) {
+/// The pthread key that `PyGILState_GetThisThreadState` uses. It is the first argument of a call: either a
+/// `Py_tss_t *` (for `PyThread_tss_get`, or `PyThread_tss_is_created` before it) or, if inlined, the key itself.
+///
+/// 3.11 and 3.12 pass the address of the structure around it to a static function, which debug builds do not inline.
+/// So calls of functions other than these `accessors` are followed.
+pub(super) fn thread_key(elf: &Elf<'_>, entry: u64, within: &Range<u64>, accessors: &[u64]) -> Option<TssKey> {
+    let inside = |address: u64| within.contains(&address) && address.is_multiple_of(4);
+    let key = |address: u64| {
+        let initialized = address.checked_sub(4).filter(|address| within.contains(address));
+        inside(address).then_some(TssKey { initialized, key: address })
+    };
+    let mut registers = Registers::default();
+    let mut entry = entry;
+    for _ in 0..=MAX_CALLS {
+        let (argument, callee, passed) = Follower { elf, registers }.run(entry, |instruction, step, registers| {
+            let argument = registers.get(Register::RDI);
+            let interesting = match argument {
+                Value::Constant(address) | Value::Loaded(address) => inside(address),
+                _ => false,
+            };
+            let target = match instruction.op0_kind() {
+                OpKind::NearBranch64 => Some(instruction.near_branch_target()),
+                _ => None,
+            };
+            (matches!(step, Step::Call) && interesting).then_some((argument, target, *registers))
+        })?;
+        match (argument, callee) {
+            (Value::Loaded(address), _) => return key(address),
             // struct _Py_tss_t { int _is_initialized; pthread_key_t _key; }
             // (<https://github.com/python/cpython/blob/v3.13.0/Include/pythread.h>)
-            Value::Constant(tss) if inside(&tss) => Some(TssKey { initialized: Some(tss), key: tss + 4 }),
-            Value::Loaded(key) if inside(&key) => {
-                Some(TssKey { initialized: key.checked_sub(4).filter(|address| within.contains(address)), key })
-            }
-            _ => None,
+            (Value::Constant(tss), None) => return key(tss.checked_add(4)?),
+            (Value::Constant(tss), Some(callee)) if accessors.contains(&callee) => return key(tss.checked_add(4)?),
+            (_, callee) => entry = callee?,
         }
-    })
+        registers = passed;
+    }
+    None
 }
 
 /// The same before 3.7: a plain `static int autoTLSkey`

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_copy_has_the_names_and_lines_of_its_code_object() {
         let copy = CopiedCode::parse(&record()).unwrap();
-        let layout = layout_for(&Version::new(3, 12, 0)).unwrap();
+        let layout = layout_for(&Version::new(3, 12, 0), false).unwrap();
         let code = copy.name(layout, Some(0x88)).unwrap();
         assert_eq!((&*code.function, &*code.file, code.first_line), ("Class.method", "/srv/app.py", 42));
         let lines = [-1, 0, 2].map(|lasti| code.line(lasti, &Parts([(0, &[]); 4])));
@@ -155,7 +155,7 @@ mod tests {
         let mut other = whole;
         let at = offset_of!(CodeCopy, check);
         other[at] ^= 1;
-        let layout = layout_for(&Version::new(3, 12, 0)).unwrap();
+        let layout = layout_for(&Version::new(3, 12, 0), false).unwrap();
         assert_eq!(CopiedCode::parse(&other).unwrap().name(layout, None), Err(Reason::CodeChanged));
     }
 }

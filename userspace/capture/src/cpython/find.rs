@@ -121,7 +121,9 @@ pub fn inspect(elf: &[u8]) -> Result<Option<Interpreter>, InspectError> {
     let layout = if version.since(13) {
         LayoutSource::DebugOffsets
     } else {
-        LayoutSource::Table(offsets::layout_for(&version).ok_or(InspectError::NoLayout(version))?)
+        // Only such builds have this function (https://github.com/python/cpython/blob/v3.12.0/Objects/object.c).
+        let trace_refs = symbols.function("_Py_ForgetReference").is_some();
+        LayoutSource::Table(offsets::layout_for(&version, trace_refs).ok_or(InspectError::NoLayout(version))?)
     };
     let table = match layout {
         LayoutSource::Table(layout) => Some(layout),
@@ -295,7 +297,9 @@ impl Finder<'_, '_> {
                 Some(TssKey { initialized: None, key: key.1.address })
             });
         };
-        function.and_then(|function| code::thread_key(self.symbols.elf, function, runtime)).or_else(|| {
+        let accessors = ["PyThread_tss_get", "PyThread_tss_is_created"].map(|name| self.symbols.function(name));
+        let accessors: Vec<u64> = accessors.into_iter().flatten().collect();
+        function.and_then(|function| code::thread_key(self.symbols.elf, function, runtime, &accessors)).or_else(|| {
             let tss = self.by_table(|runtime| runtime.auto_tss_key)?;
             Some(TssKey { initialized: Some(tss), key: tss.checked_add(4)? })
         })

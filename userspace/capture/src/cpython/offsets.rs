@@ -254,23 +254,78 @@ struct Entry {
     fields: Layout,
 }
 
-static TABLE: LazyLock<(Vec<Layout>, Gil)> = LazyLock::new(|| {
+/// The layouts of ordinary builds, those of builds with `Py_TRACE_REFS`, and the GIL of 3.13.
+static TABLE: LazyLock<(Vec<Layout>, Vec<Layout>, Gil)> = LazyLock::new(|| {
     let table: Table = toml::from_str(include_str!("offsets.toml")).expect("the tests parse the generated table");
     let gil = table.supplement.last().expect("the tests ask for it").fields.gil;
-    (table.layout.into_iter().map(|entry| entry.fields).collect(), gil)
+    let layouts: Vec<_> = table.layout.into_iter().map(|entry| entry.fields).collect();
+    let traced = layouts.iter().cloned().map(Layout::with_trace_refs).collect();
+    (layouts, traced, gil)
 });
+
+/// What `Py_TRACE_REFS` puts before the reference count of each object until 3.12: `_ob_next` and `_ob_prev`
+/// (<https://github.com/python/cpython/blob/v3.12.0/Include/object.h>).
+const TRACED_HEAD: u32 = 16;
+
+impl Layout {
+    /// Moves the fields of all objects behind the two pointers of a build with `Py_TRACE_REFS`.
+    fn with_trace_refs(mut self) -> Self {
+        let move_one = |field: &mut u32| *field += TRACED_HEAD;
+        let move_some = |field: &mut Option<u32>| *field = field.map(|offset| offset + TRACED_HEAD);
+        let frame_is_object = self.version < [3, 11];
+        let Self { frame, stack, code, object, unicode, bytes, .. } = &mut self;
+        for field in [&mut object.size, &mut object.type_, &mut bytes.length, &mut bytes.data] {
+            move_one(field);
+        }
+        for field in [&mut unicode.length, &mut unicode.state, &mut unicode.ascii_data, &mut unicode.compact_data] {
+            move_one(field);
+        }
+        let Code {
+            size,
+            argcount,
+            posonlyargcount,
+            kwonlyargcount,
+            flags,
+            firstlineno,
+            name,
+            qualname,
+            filename,
+            linetable,
+            bytecode,
+            code_adaptive,
+            tlbc,
+        } = code;
+        for field in [size, argcount, firstlineno, name, filename, linetable] {
+            move_one(field);
+        }
+        for field in [posonlyargcount, kwonlyargcount, flags, qualname, bytecode, code_adaptive, tlbc] {
+            move_some(field);
+        }
+        move_some(&mut stack.local_count);
+        if frame_is_object {
+            for field in [&mut frame.header_size, &mut frame.previous, &mut frame.code, &mut frame.instruction] {
+                move_one(field);
+            }
+            move_some(&mut stack.pointer);
+        }
+        self
+    }
+}
 
 /// The GIL of 3.13, the newest version that the table was generated from. It supplies what `_Py_DebugOffsets`
 /// lacks, for every version with such a table
 /// (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_gil.h>, unchanged in 3.14).
 pub fn gil_of_newer() -> &'static Gil {
-    &TABLE.1
+    &TABLE.2
 }
 
 /// The layout of a release from 3.6 to 3.12. Within a minor version CPython keeps these structures unchanged,
 /// except `_PyRuntimeState`, whose fields are checked against the interpreter's code (find.rs).
-pub fn layout_for(version: &Version) -> Option<&'static Layout> {
-    TABLE.0.iter().find(|layout| layout.version == [version.major, version.minor])
+///
+/// `Py_DEBUG` moves none of these fields, but implies `Py_TRACE_REFS` until 3.7.
+pub fn layout_for(version: &Version, trace_refs: bool) -> Option<&'static Layout> {
+    let table = if trace_refs { &TABLE.1 } else { &TABLE.0 };
+    table.iter().find(|layout| layout.version == [version.major, version.minor])
 }
 
 #[cfg(test)]
@@ -284,7 +339,7 @@ mod tests {
         for layout in &TABLE.0 {
             let [major, minor] = layout.version;
             let version = Version::new(major, minor, 0);
-            assert_eq!(layout_for(&version), Some(layout));
+            assert_eq!(layout_for(&version, false), Some(layout));
             assert_eq!(layout.cframe.is_some(), matches!(minor, 11 | 12), "{version}");
             assert_eq!(layout.runtime.auto_tss_key.is_some(), minor >= 7, "{version}");
             assert_eq!(layout.runtime.tstate_current.is_some(), (7..=11).contains(&minor), "{version}");
@@ -296,7 +351,8 @@ mod tests {
             assert_eq!(layout.runtime.gil.is_some(), (7..=11).contains(&minor), "{version}");
             assert_eq!(layout.interpreter.gil.is_some(), minor == 12, "{version}");
             assert_eq!(layout.gil.is_some(), minor >= 7, "{version}");
-            assert!(layout.frame.header_size <= 128, "{version}");
+            let traced = layout_for(&version, true).unwrap();
+            assert!(traced.frame.header_size as usize <= pyobs_abi::process::FRAME_MAX, "{version}");
             assert!(layout.frame.previous + 8 <= layout.frame.header_size);
             assert!(layout.frame.instruction + 4 <= layout.frame.header_size);
             assert_eq!((layout.object.size, layout.object.type_), (16, 8));
@@ -307,7 +363,8 @@ mod tests {
             assert!(gil.holder < gil.locked && gil.locked < gil.condition, "{gil:?}");
             assert!(gil.condition + gil.condition_size <= gil.size && gil.enabled.is_none(), "{gil:?}");
         }
-        assert_eq!(layout_for(&Version::new(3, 13, 0)), None);
-        assert_eq!(layout_for(&Version::new(2, 7, 18)), None);
+        assert_eq!(layout_for(&Version::new(3, 13, 0), false), None);
+        assert_eq!(layout_for(&Version::new(3, 13, 0), true), None);
+        assert_eq!(layout_for(&Version::new(2, 7, 18), false), None);
     }
 }

@@ -30,8 +30,8 @@ use crate::cpython::attached::Attached;
 use crate::family::{FamilySpec, MapSize};
 use crate::kernel::cost;
 use crate::memory::is_gone;
-use crate::processes::Running;
-use crate::record::Stack;
+use crate::pipeline::decode::Stack;
+use crate::pipeline::processes::Running;
 
 /// Probes and their map are needed only if the user names libraries.
 pub const SPEC: FamilySpec = FamilySpec {

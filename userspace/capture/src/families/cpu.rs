@@ -7,7 +7,7 @@ use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, FamilySpec, NamedStack, Spent, Start, Waiting};
 use crate::kernel::object::{Object, SAMPLER, SAMPLER_COPIED};
 use crate::kernel::program::ProgramSpec;
-use crate::record::Stack;
+use crate::pipeline::decode::Stack;
 use crate::session::error::StartError;
 
 pub const SPEC: FamilySpec = FamilySpec {
@@ -36,7 +36,7 @@ fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
 }
 
 impl Collector for Cpu {
-    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context) -> Option<u64> {
         let (header, weight) = (&stack.sample.header, Nanos(stack.sample.weight));
         let (at, tid) = (context.at(header.time), Tid(header.tid));
         // Placeholders: both are filled in once the stack is named.
@@ -44,7 +44,7 @@ impl Collector for Cpu {
         Some(self.waiting.add(Sample { at, process, tid, cpu: header.cpu, stack, weight, outcome }))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {
         let Some(sample) = self.waiting.take(number) else { return };
         let Some(id) = stack.id else { return context.lose_stack(sample.at) };
         let sample = Sample { stack: id, outcome: stack.outcome, ..sample };
@@ -59,7 +59,7 @@ impl Collector for Cpu {
         costs.push(Spent { on: Spender::Samples, programs, traps: Nanos(0) });
     }
 
-    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context<'_>) -> bool {
+    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context) -> bool {
         context.object.keep_samples(arbiter.level(Spender::Samples))
     }
 }

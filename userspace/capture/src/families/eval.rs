@@ -29,7 +29,7 @@ use crate::intern::Interner;
 use crate::kernel::uprobes::close_later;
 use crate::machine;
 use crate::memory::ProcessMemory;
-use crate::processes::Running;
+use crate::pipeline::processes::Running;
 use chosen::Candidate;
 use watching::{Programs, Watching};
 use windows::{Phase, Turn, Windows};

@@ -26,8 +26,8 @@ use crate::kernel::object::{Object, ObjectError};
 use crate::kernel::program::ProgramSpec;
 use crate::kernel::uprobes::Uprobes;
 use crate::memory::{Memory, ProcessMemory, Range, is_gone};
+use crate::pipeline::decode::Stack;
 use crate::process_maps::Mapping;
-use crate::record::Stack;
 
 const BIRTH_PROGRAM: &str = "nrt_birth";
 const DEATH_PROGRAM: &str = "nrt_death";

@@ -25,7 +25,7 @@ use self::slot::Out;
 use self::thread::Thread;
 use super::gil::Gil;
 use crate::family::FamilySpec;
-use crate::record::name;
+use crate::pipeline::decode::name;
 
 pub const SPEC: FamilySpec = FamilySpec {
     is_on_by_default: true,

@@ -45,8 +45,8 @@ use self::token_bucket::SETTING;
 use crate::blocking;
 use crate::family::FamilySpec;
 use crate::kernel::release;
+use crate::pipeline::processes::Running;
 use crate::privileges;
-use crate::processes::Running;
 
 pub const SPEC: FamilySpec = FamilySpec {
     stacks: &[record::REDUNDANCY_STACK],

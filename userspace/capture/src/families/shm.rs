@@ -29,8 +29,8 @@ use self::repair::Reconciliation;
 use self::resident::Account;
 use self::scan::Found;
 use crate::family::FamilySpec;
-use crate::processes::token_bucket::TokenBuckets;
-use crate::record::Plain;
+use crate::pipeline::decode::Plain;
+use crate::pipeline::processes::token_bucket::TokenBuckets;
 
 pub const SPEC: FamilySpec = FamilySpec {
     is_on_by_default: true,

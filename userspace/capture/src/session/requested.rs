@@ -6,7 +6,7 @@ use super::error::StartError;
 use super::options::Options;
 
 /// The request, and which parts of it were refused.
-pub(super) struct Requested {
+pub(crate) struct Requested {
     pub options: Options,
     pub refused: Vec<Refused>,
 }

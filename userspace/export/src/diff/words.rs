@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use pyobs_model::diff::{About, Compared, Delta, Diff, Place, Verdict};
+use pyobs_model::diff::{About, Changes, Delta, Diff, Function, Verdict};
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Family, FrameKind, Model, Nanos};
 
@@ -14,26 +14,26 @@ const WIDTH: usize = 100;
 /// Writes at most `limit` changes per list.
 pub fn words(before: &Model, after: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
     let diff = Diff::new(before, after);
-    let mut summary = Summary { limit, text: String::new() };
-    summary.line(&format!("Before: {}", about(&diff.before)));
-    summary.line(&format!("After:  {}", about(&diff.after)));
+    let mut report = DiffText { limit, text: String::new() };
+    report.line(&format!("Before: {}", about(&diff.before)));
+    report.line(&format!("After:  {}", about(&diff.after)));
     if !diff.changed {
-        summary.line("");
-        summary.line("No change: whatever differs, chance explains it.");
+        report.line("");
+        report.line("No change: whatever differs, chance explains it.");
     }
     if let Some(delta) = diff.totals.cpu_per_s.filter(|delta| delta.verdict.is_some()) {
-        summary.line("");
-        summary.line("CPU time by the second, all processes together");
-        summary.row(&delta, |seconds| format!("{seconds:.3} s"), "");
+        report.line("");
+        report.line("CPU time per second, all processes together");
+        report.row(&delta, |seconds| format!("{seconds:.3} s"), "");
     }
-    summary.frames(&diff);
-    summary.waits(&diff);
-    summary.memory(&diff);
-    summary.transfers(&diff);
-    summary.redundancy(&diff);
-    summary.findings(&diff);
-    summary.left_out(before, after);
-    Ok(out.write_all(summary.text.as_bytes())?)
+    report.frames(&diff);
+    report.waits(&diff);
+    report.memory(&diff);
+    report.transfers(&diff);
+    report.redundancy(&diff);
+    report.findings(&diff);
+    report.left_out(before, after);
+    Ok(out.write_all(report.text.as_bytes())?)
 }
 
 fn about(about: &About) -> String {
@@ -54,7 +54,7 @@ fn count(count: f64) -> String {
     grouped(count as u64)
 }
 
-fn name(place: &Place) -> String {
+fn name(place: &Function) -> String {
     let at = place.file.as_deref().or(place.module.as_deref()).unwrap_or("?");
     match place.kind {
         FrameKind::Kernel => format!("{} [kernel]", place.function),
@@ -62,23 +62,23 @@ fn name(place: &Place) -> String {
     }
 }
 
-fn somewhere(place: Option<&Place>) -> String {
+fn somewhere(place: Option<&Function>) -> String {
     place.map_or_else(|| "an unknown place".to_owned(), name)
 }
 
-struct Summary {
+struct DiffText {
     limit: usize,
     text: String,
 }
 
-impl Summary {
+impl DiffText {
     fn line(&mut self, line: &str) {
         self.text += escape::line(line, WIDTH).trim_end();
         self.text.push('\n');
     }
 
     /// Leaves the section out if nothing changed.
-    fn section<T>(&mut self, title: &str, rows: Option<&Compared<T>>, mut row: impl FnMut(&mut Self, &T)) {
+    fn section<T>(&mut self, title: &str, rows: Option<&Changes<T>>, mut row: impl FnMut(&mut Self, &T)) {
         let Some(rows) = rows.filter(|rows| !rows.changed.is_empty()) else { return };
         self.line("");
         self.line(&format!("{title} ({} of {} changed)", rows.changed.len(), rows.compared));
@@ -105,43 +105,43 @@ impl Summary {
                 let mut changed: Vec<_> =
                     rows.changed.iter().filter(|row| of(row).verdict.is_some()).cloned().collect();
                 changed.sort_by(|one, other| of(other).weight().total_cmp(&of(one).weight()));
-                Compared { compared: rows.compared, changed }
+                Changes { compared: rows.compared, changed }
             });
-            self.section(title, rows.as_ref(), |summary, row| summary.row(&of(row), share, &name(&row.place)));
+            self.section(title, rows.as_ref(), |report, row| report.row(&of(row), share, &name(&row.place)));
         }
     }
 
     fn waits(&mut self, diff: &Diff) {
-        self.section("Sleeps, by the second", diff.offcpu.as_ref(), |summary, row| {
+        self.section("Sleeps, per second", diff.offcpu.as_ref(), |report, row| {
             let name = format!("{} at {}", row.reason.name(), somewhere(row.place.as_ref()));
-            summary.row(&row.per_s, length, &name);
+            report.row(&row.per_s, length, &name);
         });
-        self.section("Waits for the GIL, by the second", diff.gil.as_ref(), |summary, row| {
+        self.section("Waits for the GIL, per second", diff.gil.as_ref(), |report, row| {
             let (waiter, holder) = (somewhere(row.waiter.as_ref()), somewhere(row.holder.as_ref()));
-            summary.row(&row.per_s, length, &format!("{waiter} behind {holder}"));
+            report.row(&row.per_s, length, &format!("{waiter} behind {holder}"));
         });
     }
 
     fn memory(&mut self, diff: &Diff) {
-        self.section("Arenas", diff.arenas.as_ref(), |summary, row| {
+        self.section("Arenas", diff.arenas.as_ref(), |report, row| {
             let at = somewhere(row.place.as_ref());
-            summary.row_if(&row.born, count, &format!("{} born at {at}", row.kind));
+            report.row_if(&row.born, count, &format!("{} born at {at}", row.kind));
             let bytes = format!("{} -> {}", size(row.kept_bytes_before), size(row.kept_bytes_after));
-            summary.row_if(&row.kept, count, &format!("{} kept ({bytes}) at {at}", row.kind));
+            report.row_if(&row.kept, count, &format!("{} kept ({bytes}) at {at}", row.kind));
         });
-        self.section("Segments", diff.segments.as_ref(), |summary, row| {
+        self.section("Segments", diff.segments.as_ref(), |report, row| {
             let at = somewhere(row.place.as_ref());
             let bytes = format!("{} -> {}", size(row.bytes_before), size(row.bytes_after));
-            summary.row_if(&row.made, count, &format!("{} made ({bytes}) at {at}", row.kind.name()));
-            summary.row_if(&row.residue, count, &format!("{} left behind, made at {at}", row.kind.name()));
+            report.row_if(&row.made, count, &format!("{} made ({bytes}) at {at}", row.kind.name()));
+            report.row_if(&row.residue, count, &format!("{} left behind, made at {at}", row.kind.name()));
         });
     }
 
     fn transfers(&mut self, diff: &Diff) {
-        self.section("Stages of transfers", diff.transfers.as_ref(), |summary, row| {
+        self.section("Stages of transfers", diff.transfers.as_ref(), |report, row| {
             for (percent, delta) in [("50 %", row.p50), ("90 %", row.p90), ("99 %", row.p99)] {
                 if let Some(delta) = delta {
-                    summary.row_if(
+                    report.row_if(
                         &delta,
                         length,
                         &format!("{} {}, {percent} of them", row.operation.name(), row.stage),
@@ -152,9 +152,9 @@ impl Summary {
     }
 
     fn redundancy(&mut self, diff: &Diff) {
-        self.section("Redundant loads and stores, of all compared", diff.redundancy.as_ref(), |summary, row| {
+        self.section("Redundant loads and stores, of all compared", diff.redundancy.as_ref(), |report, row| {
             let (first, second) = (somewhere(row.first.as_ref()), somewhere(row.second.as_ref()));
-            summary.row(&row.equal, share, &format!("{}s of {second} after {first}", row.kind.name()));
+            report.row(&row.equal, share, &format!("{}s of {second} after {first}", row.kind.name()));
         });
     }
 

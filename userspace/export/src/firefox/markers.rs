@@ -8,7 +8,7 @@ use pyobs_model::number;
 use pyobs_model::views::{self, Stage};
 use pyobs_model::{Nanos, ProcessRef, StackId, Tid};
 
-use super::{Builder, timestamp};
+use super::{FirefoxBuilder, timestamp};
 use crate::escape::{self, MAX_NAME};
 use crate::names;
 
@@ -61,7 +61,7 @@ struct PendingMarker {
     stack: Option<StackId>,
 }
 
-impl Builder<'_> {
+impl FirefoxBuilder<'_> {
     pub(super) fn add_markers(&mut self) {
         let markers = [self.sleeps(), self.gil_waits(), self.transfers(), self.arenas(), self.segments()];
         for pending in markers.into_iter().flatten() {

@@ -12,21 +12,21 @@ use crate::Error;
 /// Texts up to this many characters do not wrap, so that wide neighbours cannot squeeze their column.
 const SHORT: usize = 16;
 
-pub(super) struct Table {
+pub(super) struct HtmlTable {
     id: &'static str,
     title: &'static str,
-    rows: Vec<Vec<(&'static str, Cell)>>,
+    rows: Vec<Vec<(&'static str, TableCell)>>,
     /// A sentence below the title.
     note: Option<String>,
 }
 
-/// What a table shows, and the number to sort it by.
-pub(super) struct Cell {
+/// The text that a cell shows, and the number to sort it by.
+pub(super) struct TableCell {
     shown: String,
     value: Option<f64>,
 }
 
-impl Cell {
+impl TableCell {
     pub(super) fn text(shown: &str) -> Self {
         Self { shown: text(shown).into_owned(), value: None }
     }
@@ -65,7 +65,7 @@ impl Cell {
     }
 }
 
-impl Render for Cell {
+impl Render for TableCell {
     fn render(&self) -> Markup {
         let is_short = || self.shown.chars().count() <= SHORT;
         let class = if self.value.is_some() { Some("n") } else { is_short().then_some("short") };
@@ -73,13 +73,13 @@ impl Render for Cell {
     }
 }
 
-impl Table {
+impl HtmlTable {
     /// `cells` gives a row's cells with the titles of their columns.
     pub(super) fn new<R, const N: usize>(
         id: &'static str,
         title: &'static str,
         rows: &[R],
-        cells: impl Fn(&R) -> [(&'static str, Cell); N],
+        cells: impl Fn(&R) -> [(&'static str, TableCell); N],
     ) -> Self {
         Self { id, title, rows: rows.iter().map(|row| cells(row).into()).collect(), note: None }
     }

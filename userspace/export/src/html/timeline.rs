@@ -9,7 +9,7 @@ use maud::{Markup, PreEscaped, html};
 use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
 
 use self::bars::Bar;
-use self::lanes::Lane;
+use self::lanes::ThreadLane;
 use super::text;
 use crate::{escape, names};
 
@@ -29,7 +29,7 @@ const TICKS: u32 = 10;
 /// Characters that fit beside a lane.
 const MAX_LABEL: usize = 36;
 
-/// Classes of the style sheet, and what their colours mean.
+/// The legend: classes of the style sheet, and what their colours mean.
 const KEY: [(&str, &str); 7] = [
     ("cpu", "on a CPU"),
     ("gilwait", "waiting for the GIL"),
@@ -42,12 +42,12 @@ const KEY: [(&str, &str); 7] = [
 
 /// The time that the picture covers.
 #[derive(Clone, Copy)]
-struct Span {
+struct TimelineSpan {
     from: Nanos,
     to: Nanos,
 }
 
-impl Span {
+impl TimelineSpan {
     fn of(model: &Model, selection: &Selection) -> Self {
         let from = selection.from.unwrap_or_default().min(model.now());
         Self { from, to: selection.to.unwrap_or(model.now()).min(model.now()) }
@@ -57,7 +57,7 @@ impl Span {
         self.to.saturating_sub(self.from)
     }
 
-    /// From 0 to 1.
+    /// Where a time is in the span, from 0 to 1.
     fn share(self, at: Nanos) -> f64 {
         let length = self.length().0.max(1) as f64;
         (at.saturating_sub(self.from).0 as f64 / length).min(1.0)
@@ -69,7 +69,7 @@ impl Span {
 }
 
 pub(super) fn section(model: &Model, selection: &Selection) -> Markup {
-    let span = Span::of(model, selection);
+    let span = TimelineSpan::of(model, selection);
     html! {
         section #timeline {
             h2 { "Timeline" }
@@ -83,7 +83,7 @@ pub(super) fn section(model: &Model, selection: &Selection) -> Markup {
     }
 }
 
-fn draw(model: &Model, selection: &Selection, span: Span) -> Picture {
+fn draw(model: &Model, selection: &Selection, span: TimelineSpan) -> Picture {
     let mut picture = Picture { span, drawn: ruler(span).into_string(), y: 24 };
     for (family, sheds) in bars::sheds(model, span) {
         let label = html! { text x="0" y=(picture.y + BAR) { "shed: " (family.name()) } };
@@ -91,7 +91,7 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> Picture {
     }
     let (lanes, left_out) = lanes::busiest(lanes::lanes(model, selection, span), MAX_THREADS);
     let mut bars = bars::bars(model, selection, span);
-    let mut processes: BTreeMap<ProcessRef, Vec<(Tid, Lane)>> = BTreeMap::new();
+    let mut processes: BTreeMap<ProcessRef, Vec<(Tid, ThreadLane)>> = BTreeMap::new();
     for ((process, tid), lane) in lanes {
         processes.entry(process).or_default().push((tid, lane));
     }
@@ -116,14 +116,14 @@ fn draw(model: &Model, selection: &Selection, span: Span) -> Picture {
     picture
 }
 
-/// Whether a process lived for less than a slot.
-fn is_momentary(model: &Model, process: ProcessRef, span: Span) -> bool {
+/// Whether a process lived for less than one slot.
+fn is_momentary(model: &Model, process: ProcessRef, span: TimelineSpan) -> bool {
     let state = model.process(process);
     let lived = state.and_then(|state| Some(state.ended?.saturating_sub(state.process.started?)));
     lived.is_some_and(|lived| lived < lanes::slot(span))
 }
 
-fn ruler(span: Span) -> Markup {
+fn ruler(span: TimelineSpan) -> Markup {
     html! {
         @for tick in 0..=TICKS {
             @let share = f64::from(tick) / f64::from(TICKS);
@@ -138,7 +138,7 @@ fn ruler(span: Span) -> Markup {
 
 /// A picture that grows downwards.
 struct Picture {
-    span: Span,
+    span: TimelineSpan,
     /// Markup.
     drawn: String,
     /// Where the next part begins.
@@ -151,7 +151,7 @@ impl Picture {
         self.y += height;
     }
 
-    fn add_lane(&mut self, name: &str, lane: &Lane) {
+    fn add_lane(&mut self, name: &str, lane: &ThreadLane) {
         let drawn = html! {
             g {
                 title { (text(name)) }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use pyobs_model::{Model, Nanos, ProcessRef, Selection, views};
 
-use super::{Trace, Track, Unit};
+use super::{TraceWriter, Track, Unit};
 use crate::Error;
 
 /// Per process, when its memory grew or shrank, and by how much.
 type Changes = BTreeMap<ProcessRef, Vec<(Nanos, i128)>>;
 
 /// A segment counts for the process that created it.
-pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+pub(super) fn write(model: &Model, selection: &Selection, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     let (mut arenas, mut segments) = (Changes::new(), Changes::new());
     for (_, state) in model.arenas().arenas().filter(|(_, state)| views::is_selected(state, selection)) {
         let died = state.died.map(|(at, _)| at);
@@ -34,7 +34,7 @@ fn add(changes: &mut Changes, process: ProcessRef, from: Nanos, to: Option<Nanos
     own.extend(to.map(|to| (to.max(from), -i128::from(bytes))));
 }
 
-fn write_all(name: &'static str, changes: Changes, trace: &mut Trace<'_>) -> Result<(), Error> {
+fn write_all(name: &'static str, changes: Changes, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     for (process, mut changes) in changes {
         changes.sort_by_key(|(at, _)| *at);
         let mut bytes = 0_i128;

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use pyobs_model::{Frame, FrameId, FrameKind, Model, Nanos, ProcessRef, Sample, StackId, Tid};
 
 use super::proto::{Callstack, Frame as FrameMessage, InternedData, InternedString, Mapping, PerfSample};
-use super::trace::{Trace, Track};
+use super::trace::{TraceWriter, Track};
 use crate::escape::{self, MAX_NAME};
 use crate::{Error, Native, Options, names};
 
-/// Copies per sample. The rest is dropped, because a recording may hold any weight.
+/// The most copies per sample. The rest is dropped, because a recording may hold any weight.
 const COPIES_MAX: u64 = 1 << 10;
 
 /// Interned frames, files and stacks. Each is sent before it is referred to.
@@ -25,7 +25,7 @@ struct Interned {
     fresh: InternedData,
 }
 
-pub(super) fn write(model: &Model, options: &Options, trace: &mut Trace<'_>) -> Result<(), Error> {
+pub(super) fn write(model: &Model, options: &Options, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     let period = model.meta().period();
     let mut interned = Interned::default();
     let mut rest: HashMap<(ProcessRef, Tid), u64> = HashMap::new();

@@ -48,7 +48,7 @@ pub(super) struct Slice {
     pub(super) arrow: Option<(u64, bool)>,
 }
 
-pub(super) struct Trace<'a> {
+pub(super) struct TraceWriter<'a> {
     model: &'a Model,
     out: &'a mut dyn Write,
     execs: ExecChains,
@@ -56,7 +56,7 @@ pub(super) struct Trace<'a> {
     has_begun: bool,
 }
 
-impl<'a> Trace<'a> {
+impl<'a> TraceWriter<'a> {
     pub(super) fn new(model: &'a Model, out: &'a mut dyn Write) -> Self {
         Self { model, out, execs: ExecChains::of(model), tracks: BTreeMap::new(), has_begun: false }
     }

@@ -6,14 +6,14 @@ use pyobs_model::views::{self, birthplace};
 use pyobs_model::{Family, number};
 use pyobs_model::{Model, Nanos, Place, ProcessRef, Selection, Tid, WaitReason};
 
-use super::trace::{Slice, Trace, Track};
+use super::trace::{Slice, TraceWriter, Track};
 use crate::{Error, names};
 
 /// The category of the slices.
 const CATEGORY: &str = "wait";
 
 /// A period in which a thread slept.
-struct Wait {
+struct WaitSlice {
     name: String,
     place: Place,
     from: Nanos,
@@ -23,7 +23,7 @@ struct Wait {
 
 /// Sleeps and waits for the GIL. A wait for the GIL is a sleep too, so sleeps with that reason are left out if the family `gil`
 /// was on.
-fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
+fn waits(model: &Model, selection: &Selection) -> Vec<WaitSlice> {
     let line = |stack| {
         let frame = birthplace(model, Some(stack)).and_then(|frame| model.frame(frame));
         frame.map(|frame| names::frame(frame, true))
@@ -39,7 +39,7 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
             args.insert("stands_for", format!("{} sleeps, {}", sleep.count, number::time(sleep.total)));
         }
         let name = format!("sleep: {}", sleep.reason.name());
-        Wait { name, place: sleep.place(), from: sleep.at.saturating_sub(sleep.length), to: sleep.at, args }
+        WaitSlice { name, place: sleep.place(), from: sleep.at.saturating_sub(sleep.length), to: sleep.at, args }
     });
     let gil = model.gil().waits(selection).map(|wait| {
         let mut args = BTreeMap::new();
@@ -49,14 +49,14 @@ fn waits(model: &Model, selection: &Selection) -> Vec<Wait> {
             args.extend(line(holder.stack).map(|line| ("which_is_at", line)));
         }
         let name = "wait for the GIL".to_owned();
-        Wait { name, place: wait.place(), from: wait.at.saturating_sub(wait.length), to: wait.at, args }
+        WaitSlice { name, place: wait.place(), from: wait.at.saturating_sub(wait.length), to: wait.at, args }
     });
     sleeps.chain(gil).collect()
 }
 
-pub(super) fn write(model: &Model, selection: &Selection, trace: &mut Trace<'_>) -> Result<(), Error> {
+pub(super) fn write(model: &Model, selection: &Selection, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<Slice>> = BTreeMap::new();
-    for Wait { name, place, from, to, args } in waits(model, selection) {
+    for WaitSlice { name, place, from, to, args } in waits(model, selection) {
         let slice = Slice { name, category: CATEGORY, from, to: Some(to), args, arrow: None };
         threads.entry((trace.process(place.process), place.tid)).or_default().push(slice);
     }

@@ -1,29 +1,24 @@
-//! Memory held by CPython's allocator and by Numba's runtime.
+//! Arenas of CPython's allocator, by the line that took them.
 
 use pyobs_model::Selection;
 use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, BirthRow};
 
-use super::Summary;
+use super::ReportText;
 use crate::escape;
 use crate::names;
 
 const PROCESS: usize = 24;
 
-impl Summary<'_> {
-    pub(super) fn arenas(&mut self) {
+impl ReportText<'_> {
+    pub(super) fn arena(&mut self) {
         self.section("Arenas", "memory for Python objects, by the line that it was taken at");
         let rows = views::arenas(self.model, &Selection::default());
         self.births(&rows, "given back");
     }
 
-    pub(super) fn meminfos(&mut self) {
-        self.section("MemInfos", "memory of code compiled by Numba, by the line that it was made at");
-        let rows = views::meminfos(self.model, &Selection::default());
-        self.births(&rows, "freed");
-    }
-
-    fn births(&mut self, rows: &[BirthRow], gone_how: &str) {
+    /// Writes birthplaces with the memory that they hold.
+    pub(super) fn births(&mut self, rows: &[BirthRow], gone_how: &str) {
         if rows.is_empty() {
             return self.line("  Nothing was seen.");
         }

@@ -4,13 +4,13 @@ use pyobs_model::findings::{self, Board, Cost, Entry, Evidence, Finding};
 use pyobs_model::number::{grouped, size};
 use pyobs_model::{Family, Selection};
 
-use super::{Summary, share};
+use super::{ReportText, share};
 use crate::names;
 
-/// Findings beyond these get one line instead of a paragraph.
+/// The number of findings that get a paragraph. The others get one line.
 const IN_FULL: usize = 3;
 
-impl Summary<'_> {
+impl ReportText<'_> {
     pub(super) fn findings(&mut self) {
         let mut board = Board::default();
         board.update(self.model.now(), findings::find(self.model, &Selection::default()));

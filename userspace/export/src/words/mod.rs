@@ -1,7 +1,9 @@
 //! The text of `pyobs report`.
 
 mod arena;
+mod eval;
 mod findings;
+mod nrt;
 mod redundancy;
 mod shm;
 mod ucx;
@@ -11,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
 
-use pyobs_model::families::cpu::Sum;
+use pyobs_model::families::cpu::CpuSum;
 use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, CpuLineRow, Look, Native};
 use pyobs_model::{Family, Frame, FrameKind, Model, Selection, Shed};
@@ -32,48 +34,48 @@ const SHARE: usize = 12;
 
 /// Writes at most `limit` rows per section.
 pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
-    let mut summary = Summary { model, limit, text: String::new() };
-    summary.heading();
-    summary.findings();
+    let mut report = ReportText { model, limit, text: String::new() };
+    report.heading();
+    report.findings();
     if model.is_on(Family::Cpu) {
-        summary.processes();
-        summary.frames(
+        report.processes();
+        report.frames(
             By::Line,
             "Hottest lines",
             "own: the line and the native code below it; total: and the Python it calls",
         );
-        summary.frames(By::Function, "Hottest functions", "all lines of a function together");
-        summary.stacks();
+        report.frames(By::Function, "Hottest functions", "all lines of a function together");
+        report.stacks();
     }
-    summary.waits();
+    report.waits();
     if model.is_on(Family::Arena) {
-        summary.arenas();
+        report.arena();
     }
     if model.is_on(Family::Shm) {
-        summary.segments();
-        summary.residents();
+        report.shm();
+        report.residents();
     }
     if model.is_on(Family::Redundancy) {
-        summary.redundancy();
+        report.redundancy();
     }
     if model.is_on(Family::Nrt) {
-        summary.meminfos();
+        report.nrt();
     }
     if model.is_on(Family::Ucx) {
-        summary.transfers();
+        report.ucx();
     }
-    summary.loss();
-    summary.cost();
-    Ok(out.write_all(summary.text.as_bytes())?)
+    report.loss();
+    report.cost();
+    Ok(out.write_all(report.text.as_bytes())?)
 }
 
-struct Summary<'a> {
+struct ReportText<'a> {
     model: &'a Model,
     limit: usize,
     text: String,
 }
 
-impl Summary<'_> {
+impl ReportText<'_> {
     fn line(&mut self, line: &str) {
         self.text += line.trim_end();
         self.text.push('\n');
@@ -158,7 +160,7 @@ impl Summary<'_> {
         self.rest(view.rows.len());
     }
 
-    fn frame(&mut self, row: &CpuLineRow, by: By, all: &Sum) {
+    fn frame(&mut self, row: &CpuLineRow, by: By, all: &CpuSum) {
         let Some(frame) = self.model.frame(row.frame) else { return };
         let place = place(frame, by == By::Line);
         let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));
@@ -280,7 +282,7 @@ impl Summary<'_> {
     }
 }
 
-/// When a measure was in force that kept pyobs inside its budget.
+/// A line about a measure that kept pyobs inside its budget, and when it was in force.
 fn shed_line(shed: &Shed) -> String {
     let to = shed.to.map_or("the end".to_owned(), |to| format!("{:.0} s", to.as_secs_f64()));
     format!("  Shed from {:.0} s to {to}: {} {}", shed.from.as_secs_f64(), shed.family, shed.measure)

@@ -5,10 +5,10 @@ use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
 use pyobs_model::number::grouped;
 use pyobs_model::views::{self, RedundancyView};
 
-use super::Summary;
+use super::ReportText;
 use crate::escape;
 
-impl Summary<'_> {
+impl ReportText<'_> {
     pub(super) fn redundancy(&mut self) {
         self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
         let (view, counts) = (views::redundancy(self.model, &Selection::default()), self.model.redundancy().counts());
@@ -20,8 +20,8 @@ impl Summary<'_> {
         ));
         let more = [
             (counts.undecoded, "samples did not say what they access"),
-            (counts.taken, "watchpoints were not to be had: a debugger has them, or another tool"),
-            (counts.storms, "samples got no watchpoint: there were as many traps as are let"),
+            (counts.taken, "watchpoints were unavailable: a debugger or another tool uses them"),
+            (counts.storms, "samples got no watchpoint: the limit of traps was reached"),
         ];
         for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
             self.line(&format!("  {} {what}.", grouped(count)));

@@ -3,29 +3,31 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use pyobs_model::families::shm::{State, Verdict};
+use pyobs_model::families::shm::{SegmentState, SegmentVerdict};
 use pyobs_model::number::{grouped, size};
 use pyobs_model::views::{self, own_line};
 use pyobs_model::{Pid, Resident, Selection};
 
-use super::Summary;
+use super::ReportText;
 use crate::escape;
 use crate::names;
 
 const NAME: usize = 28;
 
-impl Summary<'_> {
-    pub(super) fn segments(&mut self) {
+impl ReportText<'_> {
+    pub(super) fn shm(&mut self) {
         let note = "memory that processes share, each segment counted once";
         self.section("Shared segments", note);
-        let mut states: Vec<&State> = self.model.shm().segments().map(|(_, state)| state).collect();
+        let mut states: Vec<&SegmentState> = self.model.shm().segments().map(|(_, state)| state).collect();
         if states.is_empty() {
             return self.line("  Nothing was seen.");
         }
         let count = |verdict| states.iter().filter(|state| state.verdict() == verdict).count() as u64;
-        let held: u64 = states.iter().filter(|it| it.verdict() != Verdict::Released).map(|it| it.segment.bytes).sum();
+        let held: u64 =
+            states.iter().filter(|it| it.verdict() != SegmentVerdict::Released).map(|it| it.segment.bytes).sum();
         let forgotten: u64 = self.model.shm().forgotten().map(|(_, _, sum)| sum.count).sum();
-        let (live, gone, left) = (count(Verdict::Held), count(Verdict::Released) + forgotten, count(Verdict::Residue));
+        let (live, gone, left) =
+            (count(SegmentVerdict::Held), count(SegmentVerdict::Released) + forgotten, count(SegmentVerdict::Residue));
         let (live, gone, left) = (grouped(live), grouped(gone), grouped(left));
         let held = size(held);
         self.line(&format!("  {live} held, {left} left behind, {held} together; {gone} released."));
@@ -77,7 +79,7 @@ impl Summary<'_> {
         self.rest(rows.len());
     }
 
-    fn birthplace(&self, state: &State) -> String {
+    fn birthplace(&self, state: &SegmentState) -> String {
         let line = state.stack.and_then(|stack| own_line(self.model, stack));
         let frame = line.and_then(|line| self.model.frame(line));
         frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true))

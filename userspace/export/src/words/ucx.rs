@@ -1,16 +1,16 @@
-//! Transfers of UCX and UCXX: their number by kind, and the duration of their stages.
+//! Transfers of UCX and UCXX: counts by kind, and the durations of their stages.
 
 use pyobs_model::number::{grouped, size, time};
 use pyobs_model::{Selection, views};
 
-use super::Summary;
+use super::ReportText;
 use crate::escape;
 use crate::names;
 
 const PROCESS: usize = 24;
 
-impl Summary<'_> {
-    pub(super) fn transfers(&mut self) {
+impl ReportText<'_> {
+    pub(super) fn ucx(&mut self) {
         self.section("Transfers", "of UCX and UCXX, by process and kind");
         let sums = self.model.ucx().sums(&Selection::default());
         if sums.is_empty() {

@@ -1,4 +1,4 @@
-//! What threads waited for, and which functions they called most.
+//! What threads waited for: sleeps and waits for the GIL.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use pyobs_model::families::{Sampled, Times};
 use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, SleepRow};
-use pyobs_model::{Family, Frame, FrameId, FrameKind, Nanos, ProcessRef, Selection};
+use pyobs_model::{Family, Frame, FrameId, FrameKind, ProcessRef, Selection};
 
-use super::{Summary, WIDTH, place, share};
+use super::{ReportText, WIDTH, place, share};
 use crate::escape;
 
-const PLACE: usize = 26;
+pub(super) const PLACE: usize = 26;
 
 /// The head of the columns that [`spent`] fills.
 const SPENT: &str = "       time       count    longest";
 
-impl Summary<'_> {
+impl ReportText<'_> {
     pub(super) fn waits(&mut self) {
         if self.model.is_on(Family::OffCpu) {
             let rows = views::sleeps(self.model, &Selection::default(), By::Line);
@@ -27,7 +27,7 @@ impl Summary<'_> {
             self.gil();
         }
         if self.model.is_on(Family::Eval) {
-            self.calls();
+            self.eval();
         }
     }
 
@@ -104,35 +104,14 @@ impl Summary<'_> {
         }
     }
 
-    fn calls(&mut self) {
-        self.section("Most called functions", "times of the calls that were seen to return");
-        let mut calls: Vec<_> = self.model.eval().sums(&Selection::default()).into_iter().collect();
-        if calls.is_empty() {
-            return self.nothing();
-        }
-        calls.sort_by_key(|(_, sum)| Reverse(sum.times.count));
-        let (count, mean, longest) = ("count", "mean", "longest");
-        self.line(&format!("{count:>10}  {mean:>9}  {longest:>9}  {:>7}  {:<PLACE$}  function", "pid", "line"));
-        for (key, sum) in calls.iter().take(self.limit) {
-            let (Some(state), Some(frame)) = (self.model.process(key.process), self.model.frame(key.function)) else {
-                continue;
-            };
-            let mean = sum.times.total.0.checked_div(sum.timed).map_or("-".to_owned(), |mean| time(Nanos(mean)));
-            let (count, longest, pid) = (grouped(sum.times.count), time(sum.times.max), state.process.pid);
-            let begin = format!("{count:>10}  {mean:>9}  {longest:>9}  {pid:>7}");
-            self.row(&begin, Some(frame), &frame.function);
-        }
-        self.rest(calls.len());
-    }
-
     /// Appends a place and a function to `begin`.
-    fn row(&mut self, begin: &str, frame: Option<&Frame>, function: &str) {
+    pub(super) fn row(&mut self, begin: &str, frame: Option<&Frame>, function: &str) {
         let place = frame.map_or("-".to_owned(), |frame| place(frame, frame.kind == FrameKind::Python));
         let line = format!("{begin}  {:<PLACE$}  {function}", escape::tail(&place, PLACE));
         self.line(&escape::line(&line, WIDTH));
     }
 
-    fn nothing(&mut self) {
+    pub(super) fn nothing(&mut self) {
         self.line("  Nothing was seen.");
     }
 }

@@ -3,7 +3,7 @@
 use pyobs_model::findings::{self, Finding};
 use pyobs_model::*;
 
-use super::{Builder, frame, meta};
+use super::{ModelBuilder, frame, meta};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -70,7 +70,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn model(events: &[Event]) -> Model {
-    let mut it = Builder::new("h");
+    let mut it = ModelBuilder::new("h");
     let probes = Family::names();
     it.model = Model::new(Meta { probes, ..meta("build-host") }, History::All);
     it.process(0, PID.0, "/usr/bin/python3.12 main.py", &[(MAIN.0, "MainThread"), (OTHER.0, "other")]);

@@ -43,14 +43,14 @@ pub fn frame(kind: FrameKind, function: &str, place: &str, line: u32, first_line
     }
 }
 
-pub struct Builder {
+pub struct ModelBuilder {
     pub model: Model,
     frames: Vec<Frame>,
     stacks: u32,
     at: u64,
 }
 
-impl Builder {
+impl ModelBuilder {
     pub fn new(host: &str) -> Self {
         Self { model: Model::new(meta(host), History::All), frames: Vec::new(), stacks: 0, at: 0 }
     }
@@ -223,5 +223,5 @@ pub fn is_kept(name: &str, drawn: &str) {
         std::fs::write(&path, drawn).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == drawn, "docs/pictures/{name} is not what is drawn; PYOBS_PICTURES=1 makes it anew");
+    assert!(kept == drawn, "docs/pictures/{name} is out of date; PYOBS_PICTURES=1 writes it again");
 }

@@ -10,7 +10,7 @@ use pyobs_export::{Format, Options, escape, export};
 use pyobs_model::Model;
 
 #[derive(Clone, Debug, Default)]
-pub struct Slice {
+pub struct DecodedSlice {
     /// Names of the track and its parents, the process first.
     pub track: Vec<String>,
     pub tid: Option<i32>,
@@ -35,15 +35,15 @@ pub struct Computed {
 }
 
 #[derive(Debug, Default)]
-pub struct Timeline {
-    pub slices: Vec<Slice>,
+pub struct DecodedTimeline {
+    pub slices: Vec<DecodedSlice>,
     pub samples: Vec<Computed>,
     /// Times in microseconds and values, by the name of the track.
     pub counters: BTreeMap<String, Vec<(f64, i64)>>,
 }
 
-impl Timeline {
-    pub fn of<'a>(&'a self, category: &'a str) -> impl Iterator<Item = &'a Slice> {
+impl DecodedTimeline {
+    pub fn of<'a>(&'a self, category: &'a str) -> impl Iterator<Item = &'a DecodedSlice> {
         self.slices.iter().filter(move |slice| slice.category == category)
     }
 }
@@ -54,16 +54,16 @@ fn name(track: &TrackDescriptor) -> String {
     process.or(thread).or(track.name.clone()).unwrap()
 }
 
-/// Interned data so far.
+/// DecodedStrings data so far.
 #[derive(Default)]
-struct Interned {
+struct DecodedStrings {
     strings: [BTreeMap<u64, String>; 3],
     files: BTreeMap<u64, Mapping>,
     frames: BTreeMap<u64, Frame>,
     stacks: BTreeMap<u64, Callstack>,
 }
 
-impl Interned {
+impl DecodedStrings {
     fn take(&mut self, data: InternedData) {
         let texts = [data.function_names, data.mapping_paths, data.source_paths];
         for (known, texts) in self.strings.iter_mut().zip(texts) {
@@ -94,13 +94,13 @@ impl Interned {
 /// Checks that tracks and interned ids are defined before use, that the times of a track ascend, that each end has a beginning,
 /// and that each arrow begins before it ends.
 #[track_caller]
-pub fn timeline(model: &Model, options: &Options) -> Timeline {
+pub fn timeline(model: &Model, options: &Options) -> DecodedTimeline {
     let mut bytes = Vec::new();
     export(model, Format::Perfetto, options, &mut bytes).unwrap();
     let mut tracks: BTreeMap<u64, TrackDescriptor> = BTreeMap::new();
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-    let (mut all, mut interned) = (Timeline::default(), Interned::default());
+    let (mut all, mut interned) = (DecodedTimeline::default(), DecodedStrings::default());
     for (number, packet) in Trace::decode(bytes.as_slice()).unwrap().packet.into_iter().enumerate() {
         assert_ne!(packet.trusted_packet_sequence_id.unwrap(), 0);
         let flags = packet.sequence_flags.unwrap_or(0);
@@ -141,7 +141,7 @@ pub fn timeline(model: &Model, options: &Options) -> Timeline {
                 }
                 let args = event.debug_annotations.into_iter();
                 open.entry(uuid).or_default().push(all.slices.len());
-                all.slices.push(Slice {
+                all.slices.push(DecodedSlice {
                     track: path,
                     tid,
                     name: event.name.unwrap(),
@@ -168,7 +168,7 @@ pub fn timeline(model: &Model, options: &Options) -> Timeline {
         let text = slice.args.values().chain([&slice.name]);
         assert!(text.flat_map(|text| text.chars()).all(|c| !escape::is_unsafe(c)), "{slice:?}");
         for arrow in &slice.ends {
-            let begins = |it: &&Slice| it.arrows.contains(arrow) && it.from <= slice.from;
+            let begins = |it: &&DecodedSlice| it.arrows.contains(arrow) && it.from <= slice.from;
             assert!(all.slices.iter().any(|it| begins(&it)), "{slice:?}");
         }
     }

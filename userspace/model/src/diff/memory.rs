@@ -1,4 +1,4 @@
-//! Where more or fewer arenas and segments are born, and stay.
+//! Where more or fewer arenas and segments are born, and how many stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,30 +6,30 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::noise::{self, Delta};
-use super::{Compared, Place, changed, join};
+use super::{Changes, Function, changed, join};
 use crate::families::Forgotten;
-use crate::families::shm::Verdict;
+use crate::families::shm::SegmentVerdict;
 use crate::{Model, SegmentKind};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ArenaChange {
+pub struct ArenaDiff {
     pub kind: Arc<str>,
     /// Where they were born.
-    pub place: Option<Place>,
+    pub place: Option<Function>,
     pub born: Delta,
-    /// Of these, those that were not given back.
+    /// Those of `born` that were not freed.
     pub kept: Delta,
     pub kept_bytes_before: u64,
     pub kept_bytes_after: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SegmentChange {
+pub struct SegmentDiff {
     pub kind: SegmentKind,
     /// Where they were made.
-    pub place: Option<Place>,
+    pub place: Option<Function>,
     pub made: Delta,
-    /// Of these, those that nobody holds and nobody removed.
+    /// Those of `made` that no process holds and nobody unlinked.
     pub residue: Delta,
     pub bytes_before: u64,
     pub bytes_after: u64,
@@ -50,14 +50,14 @@ impl Counts {
     }
 }
 
-/// And what they are.
+/// The segments made at one place: their kind, and their counts.
 type Made = (Option<SegmentKind>, Counts);
 
-pub(super) fn arenas(before: &Model, after: &Model) -> Compared<ArenaChange> {
+pub(super) fn arenas(before: &Model, after: &Model) -> Changes<ArenaDiff> {
     let side = |model: &Model| {
-        let mut sums: BTreeMap<(Arc<str>, Option<Place>), Counts> = BTreeMap::new();
+        let mut sums: BTreeMap<(Arc<str>, Option<Function>), Counts> = BTreeMap::new();
         for (_, state) in model.arenas().arenas() {
-            let key = (Arc::clone(&state.arena.kind), Place::of_stack(model, model.arenas().birth(state)));
+            let key = (Arc::clone(&state.arena.kind), Function::of_stack(model, model.arenas().birth(state)));
             let counts = sums.entry(key).or_default();
             counts.all += 1;
             if state.is_kept() {
@@ -66,14 +66,14 @@ pub(super) fn arenas(before: &Model, after: &Model) -> Compared<ArenaChange> {
             }
         }
         for (birth, sum) in model.arenas().forgotten() {
-            let key = (Arc::clone(&birth.kind), Place::of_stack(model, birth.stack));
+            let key = (Arc::clone(&birth.kind), Function::of_stack(model, birth.stack));
             sums.entry(key).or_default().add(sum, sum.kept_bytes);
         }
         sums
     };
     let rows = join(&side(before), &side(after));
     let bound = noise::bound(rows.len() * 2);
-    let row = |((kind, place), before, after): (_, Counts, Counts)| ArenaChange {
+    let row = |((kind, place), before, after): (_, Counts, Counts)| ArenaDiff {
         kind,
         place,
         born: noise::counts(before.all, after.all, bound),
@@ -84,19 +84,19 @@ pub(super) fn arenas(before: &Model, after: &Model) -> Compared<ArenaChange> {
     changed(rows.into_iter().map(row).collect(), |row| vec![row.born, row.kept])
 }
 
-pub(super) fn segments(before: &Model, after: &Model) -> Compared<SegmentChange> {
+pub(super) fn segments(before: &Model, after: &Model) -> Changes<SegmentDiff> {
     let side = |model: &Model| {
-        let mut sums: BTreeMap<(&'static str, Option<Place>), Made> = BTreeMap::new();
+        let mut sums: BTreeMap<(&'static str, Option<Function>), Made> = BTreeMap::new();
         for (_, state) in model.shm().segments() {
-            let key = (state.segment.kind.name(), Place::of_stack(model, state.stack));
+            let key = (state.segment.kind.name(), Function::of_stack(model, state.stack));
             let (kind, counts) = sums.entry(key).or_default();
             *kind = Some(state.segment.kind);
             counts.all += 1;
-            counts.kept += u64::from(state.verdict() == Verdict::Residue);
+            counts.kept += u64::from(state.verdict() == SegmentVerdict::Residue);
             counts.bytes = counts.bytes.saturating_add(state.segment.bytes);
         }
         for (kind, stack, sum) in model.shm().forgotten() {
-            let (known, counts) = sums.entry((kind.name(), Place::of_stack(model, stack))).or_default();
+            let (known, counts) = sums.entry((kind.name(), Function::of_stack(model, stack))).or_default();
             *known = Some(kind);
             counts.add(sum, sum.bytes);
         }
@@ -105,7 +105,7 @@ pub(super) fn segments(before: &Model, after: &Model) -> Compared<SegmentChange>
     let rows = join(&side(before), &side(after));
     let bound = noise::bound(rows.len() * 2);
     let row = |((_, place), (kind_before, before), (kind_after, after)): (_, Made, Made)| {
-        Some(SegmentChange {
+        Some(SegmentDiff {
             kind: kind_after.or(kind_before)?,
             place,
             made: noise::counts(before.all, after.all, bound),

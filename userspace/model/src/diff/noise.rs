@@ -1,21 +1,22 @@
-//! What chance does to samples and counts.
+//! How much samples and counts vary by chance.
 //!
-//! A difference is a change when it is larger than chance makes any difference of its list with a certainty of 99 %: its
-//! standard error times the normal distribution's bound for as many comparisons as the list has (Bonferroni). To that
-//! comes a tenth of the larger value, for two runs of one program differ by more than the sampling explains.
+//! A difference is a change if it exceeds chance plus a margin. Chance is the standard error times the normal
+//! distribution's bound for the number of comparisons in the list (Bonferroni), so that a list without changes reports
+//! none with a certainty of 99 %. The margin is a tenth of the larger value, because two runs of one program differ by
+//! more than sampling explains.
 //!
-//! Standard errors: a share of samples is binomial, √(p (1 − p) (1/n₁ + 1/n₂)) with p of both together; a count is
-//! Poisson, √(k₁ + k₂); a sum of lengths is compound Poisson, √(Σ length²), where those of a tenth of a second are one,
-//! for waits come in clusters; a percentile lies between the ranks q n ± z √(n q (1 − q)).
+//! Standard errors: a share of samples is binomial, √(p (1 − p) (1/n₁ + 1/n₂)) with p from both together; a count is
+//! Poisson, √(k₁ + k₂); a sum of lengths is compound Poisson, √(Σ length²), where lengths that end in the same tenth of
+//! a second count as one because waits come in clusters; a percentile lies between the ranks q n ± z √(n q (1 − q)).
 
 use serde::Serialize;
 
 use crate::Nanos;
-pub use crate::families::Lengths as Sum;
+pub use crate::families::LengthSum;
 
-/// That nothing in a list without changes is called one.
+/// Probability that a list without changes reports none.
 const CERTAINTY: f64 = 0.99;
-/// Of the larger value, what runs of one program differ by.
+/// How much two runs of one program may differ, as a share of the larger value.
 const RUNS: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,14 +44,14 @@ impl Verdict {
 pub struct Delta {
     pub before: f64,
     pub after: f64,
-    /// Up to this difference they are the same.
+    /// Smaller differences are noise.
     pub noise: f64,
-    /// `None` within the noise.
+    /// `None` if the difference is within the noise.
     pub verdict: Option<Verdict>,
 }
 
 impl Delta {
-    /// `error` is the difference's standard error.
+    /// `error` is the standard error of the difference.
     fn new(before: f64, after: f64, error: f64, bound: f64) -> Self {
         let noise = bound * error + RUNS * before.max(after);
         let verdict = ((after - before).abs() > noise).then(|| verdict(before, after));
@@ -72,12 +73,13 @@ fn verdict(before: f64, after: f64) -> Verdict {
     }
 }
 
-/// How many standard errors none of so many differences is by chance.
+/// The number of standard errors that no difference out of this many exceeds by chance.
 pub fn bound(comparisons: usize) -> f64 {
     normal_tail((1.0 - CERTAINTY) / (2.0 * comparisons.max(1) as f64))
 }
 
-/// Where the normal distribution has `p` beyond, for p below 0.02 (P. Acklam's approximation, exact to 1e-9).
+/// The x beyond which the normal distribution has probability `p`, for p below 0.02 (P. Acklam's approximation,
+/// accurate to 1e-9).
 fn normal_tail(p: f64) -> f64 {
     const C: [f64; 6] = [
         -7.784_894_002_430_293e-3,
@@ -94,7 +96,7 @@ fn normal_tail(p: f64) -> f64 {
     -of(&C) / of(&D)
 }
 
-/// `of` so many: shares of samples.
+/// Compares shares. Each side is (samples with the property, all samples).
 pub fn shares(before: (u64, u64), after: (u64, u64), bound: f64) -> Delta {
     let share = |(of, all): (u64, u64)| of as f64 / all.max(1) as f64;
     let (all_before, all_after) = (before.1.max(1) as f64, after.1.max(1) as f64);
@@ -103,29 +105,29 @@ pub fn shares(before: (u64, u64), after: (u64, u64), bound: f64) -> Delta {
     Delta::new(share(before), share(after), error, bound)
 }
 
-/// Of what happens by itself.
+/// Compares counts of independent events.
 pub fn counts(before: u64, after: u64, bound: f64) -> Delta {
     let (before, after) = (before as f64, after as f64);
     Delta::new(before, after, (before + after).sqrt(), bound)
 }
 
-/// Events in so many seconds, by the second.
+/// Compares events per second. Each side is (events, seconds).
 pub fn rates(before: (u64, f64), after: (u64, f64), bound: f64) -> Delta {
     let each = |(count, seconds): (u64, f64)| (count as f64 / seconds, count as f64 / (seconds * seconds));
     let ((before, squared_before), (after, squared_after)) = (each(before), each(after));
     Delta::new(before, after, (squared_before + squared_after).sqrt(), bound)
 }
 
-/// Sums in so many seconds, by the second.
-pub fn sums(before: (&Sum, f64), after: (&Sum, f64), bound: f64) -> Delta {
-    let each = |(sum, seconds): (&Sum, f64)| (sum.total_s / seconds, sum.squares() / (seconds * seconds));
+/// Compares sums per second. Each side is (sum, seconds).
+pub fn sums(before: (&LengthSum, f64), after: (&LengthSum, f64), bound: f64) -> Delta {
+    let each = |(sum, seconds): (&LengthSum, f64)| (sum.total_s / seconds, sum.squares() / (seconds * seconds));
     let ((before, squared_before), (after, squared_after)) = (each(before), each(after));
     Delta::new(before, after, (squared_before + squared_after).sqrt(), bound)
 }
 
-/// A percentile of lengths, which are sorted, in seconds. `None` where there are too few to say anything of it.
+/// Compares a percentile of sorted lengths, in seconds. `None` if there are too few to estimate it.
 pub fn percentile(before: &[Nanos], after: &[Nanos], share: f64, bound: f64) -> Option<Delta> {
-    // Two spans that each have the value with this certainty overlap more often than a difference is by chance.
+    // Two confidence intervals overlap more often than their difference is insignificant, so each is narrowed by √2.
     let bound = bound / std::f64::consts::SQRT_2;
     let (low, at, high) = span(before, share, bound)?;
     let (after_low, after_at, after_high) = span(after, share, bound)?;
@@ -133,7 +135,7 @@ pub fn percentile(before: &[Nanos], after: &[Nanos], share: f64, bound: f64) -> 
     Some(Delta::new(at, after_at, noise, 1.0))
 }
 
-/// Where a percentile lies at least, likely, and at most.
+/// Confidence interval of a percentile: its lower end, its estimate, its upper end.
 fn span(lengths: &[Nanos], share: f64, bound: f64) -> Option<(f64, f64, f64)> {
     let count = lengths.len() as f64;
     let (rank, error) = (count * share, bound * (count * share * (1.0 - share)).sqrt());
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_the_normal_distributions() {
+    fn the_bound_matches_tables_of_the_normal_distribution() {
         // Tables: 2.5758 for 1 % on both sides, 3.2905 for 0.1 %, 3.8906 for 0.01 %.
         for (comparisons, expected) in [(1, 2.5758), (10, 3.2905), (100, 3.8906)] {
             assert!((bound(comparisons) - expected).abs() < 1e-4, "{comparisons}: {}", bound(comparisons));
@@ -169,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn chance_changes_nothing() {
-        // A thousand pairs of binomial draws of one share, by a generator of our own (splitmix64).
+    fn random_draws_of_one_share_are_no_change() {
+        // A thousand pairs of binomial draws from one share. The generator is our own (splitmix64).
         let mut state = 7_u64;
         let mut random = || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -184,26 +186,26 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_as_sure_as_their_parts_are_many() {
+    fn sums_of_many_parts_prove_more_than_sums_of_few() {
         let sum = |count, total| {
-            let mut sum = Sum::default();
+            let mut sum = LengthSum::default();
             (0..count).for_each(|at| sum.add(Nanos(at * 100_000_000), 1, Nanos(total)));
             sum
         };
-        let verdict = |before: &Sum, after: &Sum| sums((before, 10.0), (after, 10.0), bound(10)).verdict;
+        let verdict = |before: &LengthSum, after: &LengthSum| sums((before, 10.0), (after, 10.0), bound(10)).verdict;
         assert_eq!(verdict(&sum(1, 1_000_000_000), &sum(1, 9_000_000_000)), None, "one wait is no proof");
         assert_eq!(verdict(&sum(100, 1_000_000), &sum(100, 9_000_000)), Some(Verdict::More));
-        assert_eq!(verdict(&Sum::default(), &sum(100, 1_000_000)), Some(Verdict::New));
-        let mut cluster = Sum::default();
+        assert_eq!(verdict(&LengthSum::default(), &sum(100, 1_000_000)), Some(Verdict::New));
+        let mut cluster = LengthSum::default();
         (0..100).for_each(|_| cluster.add(Nanos(5), 1, Nanos(1_000_000)));
-        assert_eq!(verdict(&Sum::default(), &cluster), None, "a hundred waits at once are one event");
-        let mut told_as_one = Sum::default();
+        assert_eq!(verdict(&LengthSum::default(), &cluster), None, "a hundred waits at once are one event");
+        let mut told_as_one = LengthSum::default();
         told_as_one.add(Nanos(0), 1000, Nanos(5_000_000_000));
-        assert_eq!(verdict(&Sum::default(), &told_as_one), Some(Verdict::New));
+        assert_eq!(verdict(&LengthSum::default(), &told_as_one), Some(Verdict::New));
     }
 
     #[test]
-    fn percentiles_need_enough_beyond_them() {
+    fn percentiles_need_enough_values_beyond_them() {
         let lengths = |from: u64, count: u64| (0..count).map(|at| Nanos((from + at) * 1000)).collect::<Vec<_>>();
         let (fast, slow) = (lengths(1000, 1000), lengths(5000, 1000));
         assert_eq!(percentile(&fast, &slow, 0.5, bound(3)).unwrap().verdict, Some(Verdict::More));

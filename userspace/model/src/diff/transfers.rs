@@ -1,15 +1,15 @@
-//! Which stages of transfers take longer and shorter.
+//! Which stages of transfers take longer or shorter.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::noise::{self, Delta};
-use super::{Compared, changed, join};
+use super::{Changes, changed, join};
 use crate::views::Stage;
 use crate::{Model, Nanos, Operation};
 
-/// Seconds; `None` where one side has too few to say anything.
+/// Percentiles in seconds; `None` if either side has too few transfers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageChange {
     pub operation: Operation,
@@ -21,7 +21,7 @@ pub struct StageChange {
     pub count_after: usize,
 }
 
-pub(super) fn stages(before: &Model, after: &Model) -> Compared<StageChange> {
+pub(super) fn stages(before: &Model, after: &Model) -> Changes<StageChange> {
     let rows = join(&side(before), &side(after));
     let bound = noise::bound(rows.len() * 3);
     let row = |((operation, stage), before, after): ((Operation, Stage), Vec<Nanos>, Vec<Nanos>)| {

@@ -1,4 +1,4 @@
-//! Shared segments, arenas and MemInfos: what begins, changes and ends.
+//! Lifecycle of shared segments, arenas and MemInfos.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ArenaId, Pid, ProcessRef, StackId};
 
-/// What a shared segment is.
+/// How a shared segment was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SegmentKind {
-    /// A file in the folder of shared memory: shm_open.
+    /// A file in the shared memory folder: shm_open.
     Shm,
     /// memfd_create.
     Memfd,
-    /// Another file, mapped shared.
+    /// Any other file mapped shared.
     File,
     /// Mapped shared without a file.
     Anonymous,
@@ -38,179 +38,180 @@ impl SegmentKind {
     }
 }
 
-/// What is known of a segment when it is first seen.
+/// What is known about a segment when it is first seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// As stat(2) has it.
+    /// The device number in stat(2)'s encoding.
     pub dev: u64,
     pub ino: u64,
-    /// 0 where it is not known.
+    /// 0 if unknown.
     pub generation: u32,
     pub kind: SegmentKind,
-    /// Its file's last component.
+    /// The last component of its file's path.
     pub name: Option<Arc<str>>,
     /// Whether it has a name in the file system.
     pub linked: bool,
     pub bytes: u64,
-    /// Who made it, when that was seen.
+    /// The process that made it, if that was seen.
     pub creator: Option<Pid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SegmentChange {
-    /// It is seen for the first time; with a creator it was made then.
+    /// It is seen for the first time. If it has a creator, it was made at that moment.
     Begun(Segment),
-    /// Where it was made.
+    /// The stack that made it.
     Born(StackId),
     Resized(u64),
-    /// What a process has of it from now on.
+    /// What a process holds of it from now on.
     Holds {
         pid: Pid,
         fds: u32,
         mappings: u32,
     },
-    /// A process has a mapping of so much of it from now on, from `offset` on.
+    /// A process maps this many bytes of it, starting at `offset`.
     Mapped {
         pid: Pid,
         address: u64,
         bytes: u64,
         offset: u64,
     },
-    /// What a process had mapped of it there is gone.
+    /// A process unmapped the part of it in this range.
     Unmapped {
         pid: Pid,
         address: u64,
         bytes: u64,
     },
-    /// So many bytes of it have memory, whoever maps them.
+    /// Bytes of it that are backed by memory, whoever maps them.
     Allocated(u64),
-    /// So many bytes of it are in a process's mappings; `share` is these divided by the number of processes that have each.
+    /// Resident bytes in one process's mappings. `share` divides each page by the number of processes that map it.
     Shown {
         pid: Pid,
         resident: u64,
         share: u64,
     },
-    /// A process that holds or held it has ended.
+    /// A process that holds or held it ended.
     Ended {
         pid: Pid,
     },
-    /// Its name was removed, by this process where that was seen.
+    /// Its name was removed; `by` is the process if that was seen.
     Unlinked {
         by: Option<Pid>,
     },
-    /// A descriptor is on its way to another process.
+    /// A descriptor was sent to another process and has not arrived.
     Sent {
         from: Pid,
     },
-    /// A descriptor has come, out of `from` where that is known.
+    /// A descriptor arrived; `from` is the sender if known.
     Passed {
         from: Option<Pid>,
         to: Pid,
     },
-    /// Its memory was given back.
+    /// Its memory was freed.
     Released,
-    /// It is no more, as far as can be told: nobody holds it, and it has no name.
+    /// It is gone as far as pyobs can tell: no process holds it, and it has no name.
     Gone,
 }
 
-/// What of a process's memory is there, in bytes.
+/// Resident memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
-    /// What the kernel counts as the process's: pages of several processes are in each one's.
+    /// The process's RSS as the kernel counts it. A page shared by several processes counts in each.
     pub total: u64,
-    /// Of the total: its own, those of files, and those of memory to be shared.
+    /// Parts of the total: anonymous pages, file pages, shared memory.
     pub anonymous: u64,
     pub files: u64,
     pub shared: u64,
-    /// Of the total: what lies in known segments, and that divided by the number of processes that have each page.
+    /// Part of the total: pages of known segments, and the same with each page divided by the number of processes that
+    /// map it.
     pub segments: u64,
     pub share: u64,
 }
 
 impl Resident {
-    /// The process's part when each page of a segment is counted once in all processes together.
+    /// The process's memory if each page of a segment counts once across all processes.
     pub fn counted_once(&self) -> u64 {
         self.total.saturating_sub(self.segments).saturating_add(self.share)
     }
 }
 
-/// What is known of an arena when it is first seen.
+/// What is known about an arena when it is first seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
     pub process: ProcessRef,
-    /// `pymalloc` or `mimalloc` for CPython's own.
+    /// `pymalloc` or `mimalloc` for CPython's own arenas.
     pub kind: Arc<str>,
     pub address: u64,
     pub bytes: u64,
-    /// Whether it was seen to be born, rather than to be there.
+    /// Whether its birth was seen. Otherwise it existed before.
     pub born: bool,
-    /// The one that it is a copy of, in a process that was forked.
+    /// In a forked process, the parent's arena that this one is a copy of.
     pub parent: Option<ArenaId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArenaChange {
     Begun(Arena),
-    /// Where it was born.
+    /// The stack that made it.
     Born(StackId),
-    /// How full it was when somebody looked.
+    /// How full it was when it was last examined.
     Filled(Filled),
-    /// A library's arena was given this memory.
+    /// A library's arena received this memory.
     Slab {
         address: u64,
         bytes: u64,
     },
-    /// What has become of the slabs and objects of a library's arena so far.
+    /// Totals of the slabs and objects of a library's arena so far.
     Objects(Objects),
-    /// A library's arena takes nothing more, or should not; so many of its objects live on.
+    /// A library's arena was closed for new objects, or should have been, while this many of its objects were alive.
     Closed {
         escaped: u64,
-        /// Whether the library itself has let go of it.
+        /// Whether the library itself dropped it.
         popped: bool,
     },
-    /// Where these objects escaped.
+    /// The stack at which these objects escaped.
     Escaped(StackId),
-    /// It was given back.
+    /// It was freed.
     Died,
-    /// What was taken for an arena is none.
+    /// It turned out not to be an arena.
     Mistaken,
 }
 
 /// How full an arena is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
-    /// The parts that it is divided into; CPython calls them pools.
+    /// The parts an arena is divided into; CPython calls them pools.
     pub slabs: u32,
-    /// Those that anything is in.
+    /// Slabs that hold at least one object.
     pub used: u32,
-    /// What lies in these.
+    /// Bytes of the objects in those slabs.
     pub bytes: u64,
 }
 
-/// What lies in an arena of a library, as counts since it was first seen.
+/// The contents of a library's arena, as counts since it was first seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     pub born: u64,
     pub dead: u64,
-    /// The pieces of memory that it was given.
+    /// Pieces of memory that it received.
     pub slabs: u32,
-    /// Of the slabs, or where there are none of the objects that live.
+    /// Bytes of the slabs, or of the live objects if there are no slabs.
     pub bytes: u64,
 }
 
-/// A piece of memory that code compiled by Numba counts references of.
+/// A reference-counted piece of memory of Numba's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemInfoChange {
     Born {
         process: ProcessRef,
-        /// Of its data.
+        /// Size of its data.
         bytes: u64,
-        /// Where its data lies; 0 where that is not known.
+        /// Address of its data; 0 if unknown.
         data: u64,
         stack: StackId,
     },
-    /// So many references there were when somebody looked.
+    /// The number of references when it was last examined.
     Referenced(u64),
-    /// The last reference has gone.
+    /// The last reference was dropped.
     Died,
 }

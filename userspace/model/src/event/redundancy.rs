@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Nanos, ProcessRef, StackId, Tid};
 
-/// What lies at an address. Names are as the watched process has them.
+/// What lies at an address. Names come unmodified from the watched process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Touched {
-    /// A Python object, with its type's name where it could be read.
+    /// A Python object, with the name of its type if it could be read.
     Metadata(Option<Arc<str>>),
-    /// The data of an array: `float64 32x256`.
+    /// The data of an array, described as in `float64 32x256`.
     Array(Arc<str>),
-    /// A file's own data.
+    /// Data of a mapped file.
     Static,
-    /// A buffer that nothing is known of.
+    /// Memory about which nothing is known.
     Unknown,
 }
 
@@ -30,7 +30,7 @@ impl Touched {
         }
     }
 
-    /// What else is known.
+    /// The type of an object, or the shape of an array.
     pub fn detail(&self) -> Option<&Arc<str>> {
         match self {
             Self::Metadata(name) => name.as_ref(),
@@ -50,19 +50,20 @@ impl Touched {
     }
 }
 
-/// A sample in native code that Python called, and the memory that it was about to access.
+/// A sample in native code that Python called, with the memory it was about to access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     pub at: Nanos,
     pub process: ProcessRef,
     pub tid: Tid,
     pub stack: StackId,
-    /// The samples that it stands for.
+    /// The number of samples that it represents.
     pub weight: u32,
-    /// `None` where that is not known.
+    /// `None` if unknown.
     pub touched: Option<Touched>,
     pub stores: bool,
-    /// The array that the instruction of Python's that it was in takes a single element of: the type of its elements, and its shape.
+    /// Set if the sample is inside a Python instruction that takes a single element out of an array: the element type
+    /// and shape of that array.
     pub element_of: Option<Arc<str>>,
 }
 
@@ -87,8 +88,8 @@ impl PairKind {
     }
 }
 
-/// Two accesses of one kind to one address, in different native calls of one thread, with none of the other kind between
-/// them that matters.
+/// Two accesses of the same kind to one address, in different native calls of one thread, with no relevant access of
+/// the other kind in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub at: Nanos,
@@ -98,31 +99,31 @@ pub struct Pair {
     pub second: StackId,
     pub kind: PairKind,
     pub touched: Touched,
-    /// Of the access, or of a byte of it. `None` where it was not recorded.
+    /// Address of the access, or of a byte in it. `None` if it was not recorded.
     pub address: Option<u64>,
-    /// Of the access.
+    /// Size of the access.
     pub bytes: u64,
-    /// The second found or left the value of the first.
+    /// The second access read or left the same value as the first.
     pub equal: bool,
-    /// Of stores whose loads were watched, too: nobody read the first.
+    /// For stores whose loads were watched too: whether nobody read the first value.
     pub unread: Option<bool>,
 }
 
-/// A native call that Python made, compared with the last one that was seen at the same instruction.
+/// A native call made by Python, compared with the last call seen at the same instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeCall {
     pub at: Nanos,
     pub process: ProcessRef,
     pub tid: Tid,
     pub stack: StackId,
-    /// The function, by the name or the type that it has, or the instruction. As the watched process has it.
+    /// The callee's name or type if it has one, otherwise the instruction. Comes unmodified from the watched process.
     pub callee: Arc<str>,
     pub compared: Compared,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// A bit for each argument that was another, from the second bit on; the first is for what is called.
+    /// A bit for each argument that differed, starting at the second bit. The first bit stands for the callee.
     Arguments {
         varying: u16,
     },
@@ -131,15 +132,15 @@ pub enum Compared {
     },
 }
 
-/// Where addresses of accesses come from.
+/// Where the addresses of accesses come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampler {
-    /// From the instructions behind a sample of the clock.
+    /// Decoded from the instructions around a clock sample.
     #[default]
     Decoded,
-    /// From Intel's precise samples of loads and stores.
+    /// Intel's precise samples of loads and stores (PEBS).
     Pebs,
-    /// From AMD's samples of instructions.
+    /// AMD's instruction samples (IBS).
     Ibs,
 }
 
@@ -158,20 +159,20 @@ impl Sampler {
     }
 }
 
-/// What the watchpoints came to.
+/// Counts of watchpoints and of the samples that led to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watchpoints {
     pub sampler: Sampler,
-    /// Samples in native code that Python called.
+    /// Samples in native code called by Python.
     pub samples: u64,
-    /// Of these, those whose address could not be told, or is of no interest.
+    /// Samples whose address could not be decoded, or is of no interest.
     pub undecoded: u64,
     pub armed: u64,
     pub traps: u64,
-    /// Nobody came to them in their time, or not often enough.
+    /// Watchpoints that were not hit in time, or not often enough.
     pub timed_out: u64,
-    /// Those that were not to be had: a debugger has them, or another tool.
+    /// Watchpoints that were unavailable because a debugger or another tool holds them.
     pub taken: u64,
-    /// Samples that got none because there were too many traps.
+    /// Samples that got no watchpoint because there were too many traps.
     pub storms: u64,
 }

@@ -10,14 +10,14 @@ use crate::{Nanos, Pid, Place, ProcessRef, StackId, Tid};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitReason {
-    /// A lock, a condition or another thing between threads, other than the GIL.
+    /// A lock, a condition variable or other synchronization between threads, except the GIL.
     Lock,
-    /// A file, a socket, a pipe or a page of memory.
+    /// A file, a socket, a pipe or a page fault.
     Io,
-    /// Nothing but time.
+    /// Only a timer.
     Sleep,
     Gil,
-    /// One of several files, sockets or pipes: poll, select, epoll.
+    /// The first of several files, sockets or pipes: poll, select, epoll.
     Poll,
     Other,
 }
@@ -42,7 +42,7 @@ impl WaitReason {
     }
 }
 
-/// Whose doing it was that a thread went on.
+/// The thread that woke another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Waker {
     pub pid: Pid,
@@ -51,25 +51,25 @@ pub struct Waker {
     pub name: Arc<str>,
 }
 
-/// A thread slept and was woken; or several of its sleeps, whose stacks were sampled.
+/// A sleep of a thread, or several of its sleeps whose stacks were sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// All of `total` lies between `from` and `at`, which is when the last sleep ended.
+    /// `total` lies between `from` and `at`; `at` is when the last sleep ended.
     pub from: Nanos,
     pub at: Nanos,
     pub process: ProcessRef,
     pub tid: Tid,
-    /// Where it went to sleep.
+    /// Where the thread went to sleep.
     pub stack: StackId,
     pub reason: WaitReason,
-    /// How many sleeps these are; 0 for more of one that went on after an earlier event.
+    /// The number of sleeps; 0 if this continues a sleep from an earlier event.
     pub count: u64,
-    /// The time that no other event stands for.
+    /// Time that no other event accounts for.
     pub total: Nanos,
-    /// How long the longest of them was, from its beginning on.
+    /// Duration of the longest sleep, from its beginning.
     pub length: Nanos,
-    /// How many stacks this event rests on. With fewer than `count`, the split of the thread's time over its stacks is an
-    /// estimate, and stacks that stand for little time count for less; the sum over the thread is exact.
+    /// The number of stacks behind this event. If it is less than `count`, the split of the thread's time over its
+    /// stacks is an estimate, and stacks that stand for little time count for less. The sum over the thread is exact.
     pub stacks: u64,
     pub waker: Option<Waker>,
 }
@@ -80,19 +80,19 @@ impl Sleep {
     }
 }
 
-/// Who held the GIL when another began to wait for it, and where it was. Where the GIL was on its way from one thread to
-/// the next: who had it then, and a stack without frames.
+/// The thread that held the GIL when another began to wait for it, and its stack. While the GIL passes from one thread
+/// to the next, this is the previous holder with an empty stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GilHolder {
     pub tid: Tid,
     pub stack: StackId,
 }
 
-/// A thread waited for the GIL, or went on waiting: a wait comes in pieces of at most CPython's switch interval, each
-/// with who held the GIL when the piece began. One event may stand for several pieces, whose stacks were sampled.
+/// A thread waited for the GIL. A wait comes in pieces of at most CPython's switch interval, each with the holder at
+/// its beginning. One event may stand for several pieces whose stacks were sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GilWait {
-    /// All of `total` lies between `from` and `at`, which is when the last piece ended.
+    /// `total` lies between `from` and `at`; `at` is when the last piece ended.
     pub from: Nanos,
     pub at: Nanos,
     pub process: ProcessRef,
@@ -100,18 +100,18 @@ pub struct GilWait {
     /// Where the thread asked for the GIL.
     pub stack: StackId,
     pub holder: Option<GilHolder>,
-    /// The waits that begin with it: 0 for a later piece of one that began with an earlier event.
+    /// The number of waits that begin with it; 0 for a later piece of a wait that began with an earlier event.
     pub count: u64,
-    /// The time that no other event stands for.
+    /// Time that no other event accounts for.
     pub total: Nanos,
-    /// How long the longest piece was.
+    /// Duration of the longest piece.
     pub length: Nanos,
-    /// How many stacks this event rests on, as of [`Sleep`].
+    /// The number of stacks behind this event, as in [`Sleep`].
     pub stacks: u64,
 }
 
 impl GilWait {
-    /// The time of a span in which the thread waited: its part of the event's time, as if that were spread evenly.
+    /// How long the thread waited within a span, assuming that the event's time is spread evenly.
     pub fn within(&self, (from, to): (Nanos, Nanos)) -> Nanos {
         let overlap = self.at.min(to).saturating_sub(self.from.max(from));
         let whole = self.at.saturating_sub(self.from).0.max(1);

@@ -7,9 +7,9 @@ use super::places::Placed;
 use super::{Ended, Forgotten, Places};
 use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, ProcessRef, StackId};
 
-/// Copies of copies that are followed back to the first.
+/// How many fork copies are followed back to the original arena.
 const FORKS_MAX: usize = 64;
-/// The kinds of CPython's own.
+/// The kinds of CPython's own arenas.
 const OWN: [&str; 2] = ["pymalloc", MIMALLOC];
 const MIMALLOC: &str = "mimalloc";
 
@@ -18,9 +18,9 @@ const MIMALLOC: &str = "mimalloc";
 pub enum Cause {
     /// Its owner gave it back.
     Freed,
-    /// The last of the objects that had escaped from it has gone.
+    /// The last object that had escaped from it is gone.
     LastOwner,
-    /// Its process ended, or became another program.
+    /// Its process ended or exec'd.
     ProcessEnd,
 }
 
@@ -35,41 +35,41 @@ impl Cause {
     }
 }
 
-/// What was left when a library's arena was closed.
+/// The state of a library's arena when it was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub at: Nanos,
     pub escaped: u64,
-    /// Whether the library has let go of it.
+    /// Whether the library dropped it.
     pub popped: bool,
-    /// Where the objects escaped.
+    /// Where the surviving objects escaped.
     pub stack: Option<StackId>,
 }
 
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct ArenaState {
     pub arena: Arena,
     pub begun: Nanos,
     /// Where it was born.
     pub stack: Option<StackId>,
     pub died: Option<(Nanos, Cause)>,
-    /// When somebody looked last, and what was seen.
+    /// The last examination: when, and what it found.
     pub filled: Option<(Nanos, Filled)>,
-    /// Of a library's arena.
+    /// For a library's arena.
     pub objects: Objects,
     pub closed: Option<Closed>,
-    /// Where the first slab of a library's arena lies, where that is known.
+    /// Address of the first slab of a library's arena, if known.
     pub slab: Option<u64>,
-    /// Tells two arenas at one address of one process apart.
+    /// Distinguishes arenas that use the same address in one process.
     pub generation: u32,
 }
 
-impl State {
+impl ArenaState {
     pub fn is_live(&self) -> bool {
         self.died.is_none()
     }
 
-    /// The bytes that hold memory: of mimalloc's segments, which are taken as addresses, the slices that do.
+    /// Bytes backed by memory. mimalloc's segments are reserved as addresses, so only their used slices count.
     pub fn held(&self) -> u64 {
         const SLICE: u64 = 64 << 10;
         match self.filled {
@@ -78,17 +78,17 @@ impl State {
         }
     }
 
-    /// Whether nobody gave it back while its process lived.
+    /// Whether it was not freed while its process lived.
     pub fn is_kept(&self) -> bool {
         self.died.is_none_or(|(_, cause)| cause == Cause::ProcessEnd)
     }
 
-    /// Whether nobody had given it back before `end`.
+    /// Whether it had not been freed before `end`.
     pub fn is_kept_at(&self, end: Nanos) -> bool {
         self.is_kept() || self.died.is_some_and(|(at, _)| at >= end)
     }
 
-    /// Whether it lived.
+    /// Returns whether it was alive.
     fn die(&mut self, at: Nanos, cause: Cause) -> bool {
         let lived = self.is_live();
         self.died.get_or_insert((at, cause));
@@ -96,12 +96,12 @@ impl State {
     }
 }
 
-/// Whether it is one of CPython's own, of which the address and the size say where it lies.
+/// Whether it is one of CPython's own arenas, whose address and size say where it lies.
 pub fn is_own(arena: &Arena) -> bool {
     OWN.contains(&&*arena.kind)
 }
 
-/// What arenas that were forgotten were, and where they were born.
+/// The kind and birth stack of arenas that were forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Birth {
     pub process: ProcessRef,
@@ -121,10 +121,10 @@ impl Placed for Birth {
 
 #[derive(Debug)]
 pub struct Arenas {
-    arenas: BTreeMap<ArenaId, State>,
+    arenas: BTreeMap<ArenaId, ArenaState>,
     ended: Ended<ArenaId>,
     forgotten: Places<Birth, Forgotten>,
-    /// How many there have been at an address.
+    /// How many arenas each address has had.
     generations: BTreeMap<(ProcessRef, u64), u32>,
 }
 
@@ -134,7 +134,7 @@ impl Arenas {
         Self { arenas, ended, forgotten: Places::default(), generations: BTreeMap::new() }
     }
 
-    /// How many had to be forgotten for it.
+    /// Returns how many arenas were forgotten to make room.
     pub fn add(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) -> u64 {
         if let ArenaChange::Begun(arena) = change {
             return self.begin(at, id, arena);
@@ -174,7 +174,7 @@ impl Arenas {
 
     fn begin(&mut self, at: Nanos, id: ArenaId, arena: &Arena) -> u64 {
         if let Some(state) = self.arenas.get_mut(&id) {
-            // More is known of it than before.
+            // An event about an arena already known says more about it.
             state.begun = state.begun.min(at);
             if state.arena.address != arena.address {
                 state.generation = next_generation(&mut self.generations, arena);
@@ -187,7 +187,7 @@ impl Arenas {
         let generation = next_generation(&mut self.generations, arena);
         let (objects, closed, slab) = (Objects::default(), None, None);
         let arena = arena.clone();
-        let state = State { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
+        let state = ArenaState { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
         self.arenas.insert(id, state);
         self.make_room()
     }
@@ -200,7 +200,7 @@ impl Arenas {
         1
     }
 
-    /// A process is no more, and its memory with it.
+    /// A process is gone, and its memory with it.
     pub fn ended(&mut self, process: ProcessRef, at: Nanos) {
         for (id, state) in self.arenas.iter_mut().filter(|(_, state)| state.arena.process == process) {
             if state.die(at, Cause::ProcessEnd) {
@@ -210,13 +210,13 @@ impl Arenas {
         self.generations.retain(|(of, _), _| *of != process);
     }
 
-    /// Forgets arenas that died before the window before `now`.
+    /// Forgets arenas that died before the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         self.ended.expire(now, &mut self.arenas);
     }
 
-    /// Where it was born, or the one that it is a copy of.
-    pub fn birth(&self, state: &State) -> Option<StackId> {
+    /// The stack that made it or, for a fork copy, the original.
+    pub fn birth(&self, state: &ArenaState) -> Option<StackId> {
         let mut state = state;
         for _ in 0..FORKS_MAX {
             if state.stack.is_some() {
@@ -227,17 +227,17 @@ impl Arenas {
         None
     }
 
-    pub fn get(&self, id: ArenaId) -> Option<&State> {
+    pub fn get(&self, id: ArenaId) -> Option<&ArenaState> {
         self.arenas.get(&id)
     }
 
-    /// What ended, and had to be forgotten for what came later.
+    /// Sums of ended arenas that were forgotten to make room.
     pub fn forgotten(&self) -> impl Iterator<Item = (&Birth, Forgotten)> + '_ {
         self.forgotten.iter().map(|(birth, sum)| (birth, *sum))
     }
 
     /// In the order of first sight.
-    pub fn arenas(&self) -> impl Iterator<Item = (ArenaId, &State)> + '_ {
+    pub fn arenas(&self) -> impl Iterator<Item = (ArenaId, &ArenaState)> + '_ {
         self.arenas.iter().map(|(id, state)| (*id, state))
     }
 }

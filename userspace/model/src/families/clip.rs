@@ -1,11 +1,11 @@
-//! The part of an event that lies in a selected time.
+//! Clips an event to the selected time.
 
 use std::collections::HashMap;
 
 use super::{Sampled, Times};
 use crate::{Nanos, ProcessRef, Selection, Tid};
 
-/// The times of an event of a thread that waits.
+/// When a thread waited, as an event says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spell {
     pub from: Nanos,
@@ -17,10 +17,10 @@ pub(super) struct Spell {
 }
 
 impl Spell {
-    /// The part that lies in the selected time; `None` if none does.
+    /// The part within the selected time; `None` if there is none.
     ///
-    /// A sleep that fills its event is cut; it counts where it ends. Of several sleeps, nobody knows where in the event they
-    /// were, so their times are cut in proportion.
+    /// A sleep that fills its event is cut exactly and counts where it ends. If an event stands for several sleeps,
+    /// their positions in it are unknown, so their times are cut in proportion.
     pub(super) fn clipped(self, selection: &Selection) -> Option<Self> {
         let (start, end) = (selection.from.unwrap_or_default(), selection.end());
         let overlap = overlap((self.from, self.at), (start, end));
@@ -59,7 +59,7 @@ impl Spell {
         Sampled { stacks: self.stacks, unseen: self.count.saturating_sub(self.stacks) }
     }
 
-    /// Whether the thread slept all the time.
+    /// Whether the thread slept for the whole span.
     fn is_filled(self) -> bool {
         self.total >= self.at.saturating_sub(self.from)
     }
@@ -69,15 +69,15 @@ fn overlap(a: (Nanos, Nanos), b: (Nanos, Nanos)) -> Nanos {
     a.1.min(b.1).saturating_sub(a.0.max(b.0))
 }
 
-/// Clips the events of `selection`. Together, those of a thread never exceed the selected time: where cutting in proportion
-/// would give more, each such event gets less.
+/// Clips events to `selection`. The sum for a thread never exceeds the selected time: if cutting in proportion would
+/// give more, those events are scaled down.
 pub(super) fn clip<'a, T: 'a>(
     events: impl Iterator<Item = &'a T>,
     selection: &Selection,
     spell: impl Fn(&T) -> (ProcessRef, Tid, Spell),
 ) -> Vec<(&'a T, Spell)> {
     let mut clipped = Vec::new();
-    // Of each thread: the time of events that are whole or filled, and that of the others.
+    // For each thread: the time of events that are whole or filled, and the time of the others.
     let mut threads: HashMap<(ProcessRef, Tid), (Nanos, Nanos)> = HashMap::new();
     for event in events {
         let (process, tid, whole) = spell(event);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sleep_is_cut_and_counts_where_it_ends() {
+    fn a_single_sleep_is_cut_and_counts_where_it_ends() {
         let sleep = spell(5, 20, 1, 15, 15);
         assert_eq!(sleep.clipped(&window(0, 30)), Some(sleep));
         assert_eq!(sleep.clipped(&window(10, 30)), Some(spell(10, 20, 1, 10, 10)));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_thread_never_waits_for_longer_than_the_window() {
-        // Nobody knows when in the first 20 seconds it slept; in the second ten it did nothing else.
+        // The position of the first spell in its 20 seconds is unknown. The second spell fills its ten seconds.
         let spells = [spell(0, 20, 100, 10, 1), spell(10, 20, 1, 10, 10)];
         let all = clip(spells.iter(), &window(10, 20), |spell| (ProcessRef(0), Tid(1), *spell));
         let total: u64 = all.iter().map(|(_, part)| part.total.0).sum();

@@ -6,16 +6,16 @@ use super::{Past, Places, Summed, Timed};
 use crate::loss::Losses;
 use crate::{History, Nanos, Outcome, Place, Sample, Selection};
 
-/// How the stacks of Python threads came out.
+/// How many stacks of Python threads are complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stacks {
-    /// Samples of threads that were in Python.
+    /// Samples of threads that were running Python.
     pub samples: u64,
-    /// All Python frames are there.
+    /// Samples with all Python frames.
     pub complete: u64,
     pub truncated: u64,
     pub failed: Losses,
-    /// Of the complete ones, those whose native frames do not lead to the outermost.
+    /// Complete samples whose native frames stop short of the outermost, by reason.
     pub cut: Losses,
 }
 
@@ -35,7 +35,7 @@ impl Stacks {
     }
 }
 
-impl Summed for Sum {
+impl Summed for CpuSum {
     fn weight(&self) -> u64 {
         self.time.0
     }
@@ -51,17 +51,17 @@ impl Timed for Sample {
     }
 }
 
-/// Samples together.
+/// A set of samples, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sum {
+pub struct CpuSum {
     pub samples: u64,
-    /// The CPU time that they stand for.
+    /// The CPU time that they represent.
     pub time: Nanos,
-    /// The squares of their weights, in seconds squared.
+    /// The sum of their squared weights, in seconds squared.
     squares: f64,
 }
 
-impl Sum {
+impl CpuSum {
     fn of(sample: &Sample) -> Self {
         Self { samples: 1, time: sample.weight, squares: sample.weight.as_secs_f64().powi(2) }
     }
@@ -70,7 +70,7 @@ impl Sum {
         self.add(Self::of(sample));
     }
 
-    /// These samples and others.
+    /// Adds another set.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.add(others);
         self
@@ -88,14 +88,14 @@ impl Sum {
         self.squares = (self.squares - other.squares).max(0.0);
     }
 
-    /// The mean weight in seconds, each sample weighed by its own.
+    /// The mean weight in seconds, with each sample weighted by its own weight.
     pub(crate) fn mean_weight(&self) -> f64 {
         let time = self.time.as_secs_f64();
         if time > 0.0 { self.squares / time } else { 0.0 }
     }
 
-    /// The share of `all` that these samples are a part of, and its standard error: that of a ratio of sums of independent samples
-    /// (Cochran, "Sampling Techniques", 3rd edition, section 6.3).
+    /// These samples as a share of `all`, which contains them, and the standard error of that share: a ratio of sums of
+    /// independent samples (Cochran, "Sampling Techniques", 3rd edition, section 6.3).
     pub fn share_of(&self, all: &Self) -> (f64, f64) {
         let whole = all.time.as_secs_f64();
         if whole <= 0.0 {
@@ -108,14 +108,14 @@ impl Sum {
     }
 }
 
-/// The samples kept, and their sums.
+/// The kept samples, and sums over all samples.
 #[derive(Debug)]
 pub struct Cpu {
     samples: Past<Sample>,
-    sums: HashMap<Place, Sum>,
-    /// Those of samples that a report does not keep.
-    folded: Places<Place, Sum>,
-    total: Sum,
+    sums: HashMap<Place, CpuSum>,
+    /// Sums of samples that a report does not keep.
+    folded: Places<Place, CpuSum>,
+    total: CpuSum,
     stacks: Stacks,
 }
 
@@ -125,24 +125,24 @@ impl Cpu {
             samples: Past::new(history),
             sums: HashMap::default(),
             folded: Places::default(),
-            total: Sum::default(),
+            total: CpuSum::default(),
             stacks: Stacks::default(),
         }
     }
 
     pub fn add(&mut self, sample: Sample) {
-        self.total.add(Sum::of(&sample));
+        self.total.add(CpuSum::of(&sample));
         self.stacks.add(sample.outcome);
-        self.sums.entry(sample.place()).or_default().add(Sum::of(&sample));
+        self.sums.entry(sample.place()).or_default().add(CpuSum::of(&sample));
         if let Some(oldest) = self.samples.push(sample) {
             self.forget(&oldest);
             if self.samples.has_sums() {
-                self.folded.of(oldest.place()).add(Sum::of(&oldest));
+                self.folded.of(oldest.place()).add(CpuSum::of(&oldest));
             }
         }
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets samples older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while let Some(oldest) = self.samples.expire(now) {
             self.forget(&oldest);
@@ -151,67 +151,67 @@ impl Cpu {
 
     fn forget(&mut self, sample: &Sample) {
         if let Some(sum) = self.sums.get_mut(&sample.place()) {
-            sum.remove(Sum::of(sample));
+            sum.remove(CpuSum::of(sample));
             if sum.samples == 0 {
                 self.sums.remove(&sample.place());
             }
         }
     }
 
-    /// Samples that are kept, oldest first.
+    /// Kept samples, oldest first.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> + '_ {
         self.samples.iter()
     }
 
-    /// The samples kept one by one that `selection` has, oldest first.
+    /// Samples in `selection` that are kept one by one, oldest first.
     pub fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Sample> + 'a {
         self.samples.since_then(selection.from).filter(|sample| selection.has(sample.process, sample.tid, sample.at))
     }
 
-    /// Samples from then on are known.
+    /// The time from which on samples are known, one by one or in sums.
     pub fn since(&self) -> Nanos {
         self.samples.since()
     }
 
-    /// Samples from then on are kept one by one.
+    /// The time from which on samples are kept one by one.
     pub fn kept_since(&self) -> Nanos {
         self.samples.kept_since()
     }
 
-    /// All samples since the recording began, also those that the window has forgotten.
+    /// The number of samples since the recording began, including forgotten ones.
     pub fn total(&self) -> u64 {
         self.total.samples
     }
 
-    /// All samples since the recording began, with the CPU time that they stand for.
-    pub fn sum(&self) -> Sum {
+    /// The sum of all samples since the recording began, including forgotten ones.
+    pub fn sum(&self) -> CpuSum {
         self.total
     }
 
-    /// Samples per second of CPU time at present: of the last hundred.
+    /// The current sampling rate per second of CPU time, from the last hundred samples.
     pub fn rate_now(&self) -> Option<f64> {
         const LAST: usize = 100;
-        let mut sum = Sum::default();
+        let mut sum = CpuSum::default();
         self.samples.latest().take(LAST).for_each(|sample| sum.add_sample(sample));
         let seconds = sum.time.as_secs_f64();
         (seconds > 0.0).then(|| sum.samples as f64 / seconds)
     }
 
-    /// How the stacks came out since the recording began.
+    /// Completeness of the stacks since the recording began.
     pub fn stacks(&self) -> &Stacks {
         &self.stacks
     }
 
-    /// Sums of the samples that `selection` has. Times select of those that are kept one by one.
-    pub fn sums(&self, selection: &Selection) -> HashMap<Place, Sum> {
+    /// Sums of the samples in `selection`, by place. If it has times, only samples that are kept one by one count.
+    pub fn sums(&self, selection: &Selection) -> HashMap<Place, CpuSum> {
         if selection.is_timed() {
-            let mut sums: HashMap<Place, Sum> = HashMap::default();
+            let mut sums: HashMap<Place, CpuSum> = HashMap::default();
             for sample in self.selected(selection) {
-                sums.entry(sample.place()).or_default().add(Sum::of(sample));
+                sums.entry(sample.place()).or_default().add(CpuSum::of(sample));
             }
             return sums;
         }
-        let mut sums: HashMap<Place, Sum> = HashMap::default();
+        let mut sums: HashMap<Place, CpuSum> = HashMap::default();
         let all = self.sums.iter().chain(self.folded.iter());
         for (place, sum) in all.filter(|(place, _)| selection.has_thread(place.process, place.tid)) {
             sums.entry(*place).or_default().add(*sum);
@@ -229,9 +229,9 @@ impl Cpu {
 mod tests {
     use super::*;
 
-    fn sum(samples: u64, weight_s: f64) -> Sum {
+    fn sum(samples: u64, weight_s: f64) -> CpuSum {
         let time = Nanos::from_secs_f64(samples as f64 * weight_s);
-        Sum { samples, time, squares: samples as f64 * weight_s * weight_s }
+        CpuSum { samples, time, squares: samples as f64 * weight_s * weight_s }
     }
 
     #[test]
@@ -249,6 +249,6 @@ mod tests {
         let mut all = sum(100, 0.01);
         all.add(heavy);
         assert!(heavy.share_of(&all).1 > light.share_of(&sum(200, 0.01)).1);
-        assert_eq!(light.share_of(&Sum::default()), (0.0, 0.0));
+        assert_eq!(light.share_of(&CpuSum::default()), (0.0, 0.0));
     }
 }

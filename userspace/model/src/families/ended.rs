@@ -1,21 +1,21 @@
-//! Things that ended are kept in the order of their ends, and the first of them go for those that come.
+//! Keeps ended things in the order of their ends, and forgets the earliest when there are too many.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Summed;
 use crate::{History, Nanos};
 
-/// Things with a life of their own that are kept of a family: a program may make a hundred thousand in a second.
+/// How many things with a lifecycle a family keeps. A program may make a hundred thousand in a second.
 const KEPT_MAX: usize = 1 << 16;
 
-/// Things that ended and are in no list any more.
+/// Sums over ended things that are no longer listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub count: u64,
-    /// Of these, those that nobody gave back, and their bytes.
+    /// Those that were never freed.
     pub kept: u64,
     pub kept_bytes: u64,
-    /// Of all of them.
+    /// Bytes of all of them.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Summed for Forgotten {
     }
 }
 
-/// Which of a family's things have ended.
+/// The ended things of a family, in order.
 #[derive(Debug)]
 pub(super) struct Ended<I> {
     history: History,
@@ -59,7 +59,7 @@ impl<I: Copy + Ord> Ended<I> {
         self.order.push_back((at, id));
     }
 
-    /// Takes one out if there are too many: the first that ended, else the first.
+    /// Removes one thing if there are too many: the one that ended first, or the oldest if none ended.
     pub(super) fn make_room<T>(&mut self, things: &mut BTreeMap<I, T>) -> Option<T> {
         if things.len() <= self.history.bound(KEPT_MAX) {
             return None;
@@ -72,7 +72,7 @@ impl<I: Copy + Ord> Ended<I> {
         things.pop_first().map(|(_, thing)| thing)
     }
 
-    /// Takes out those that ended before the window before `now`.
+    /// Removes things that ended before the window ending at `now`.
     pub(super) fn expire<T>(&mut self, now: Nanos, things: &mut BTreeMap<I, T>) {
         let History::Window { length, .. } = self.history else { return };
         let since = now.saturating_sub(length);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_ended_goes_and_else_the_first() {
+    fn what_ended_first_is_evicted_or_else_the_oldest() {
         let window = History::Window { length: Nanos(10), samples: 3 };
         let mut ended = Ended::new(window);
         let mut things: BTreeMap<u32, ()> = (0..5).map(|id| (id, ())).collect();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_s_are_bounded_too() {
+    fn a_recording_is_bounded_too() {
         let mut ended = Ended::new(History::All);
         let mut things = BTreeMap::new();
         for id in 0..200_000 {

@@ -1,22 +1,22 @@
-//! Calls of functions.
+//! Calls of Python functions.
 
 use std::collections::BTreeMap;
 
 use super::{Past, Timed, Times};
 use crate::{Calls, FrameId, History, Nanos, ProcessRef, Selection};
 
-/// What calls are summed by.
+/// The key of call sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct EvalKey {
     pub process: ProcessRef,
     pub function: FrameId,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// All calls, and the time of those that were timed.
+pub struct EvalSum {
+    /// The count of all calls, and the time of the timed ones.
     pub times: Times,
-    /// Calls that were seen to return.
+    /// Calls whose return was seen.
     pub timed: u64,
 }
 
@@ -30,7 +30,7 @@ impl Timed for Calls {
 pub struct Eval {
     calls: Past<Calls>,
     /// Those of calls that a report does not keep.
-    folded: BTreeMap<Key, Sum>,
+    folded: BTreeMap<EvalKey, EvalSum>,
     /// Functions that are in no sum.
     left_out: u64,
 }
@@ -38,14 +38,14 @@ pub struct Eval {
 /// Functions whose calls are added up beyond the latest events. Calls of others that come later are in no sum.
 const FUNCTIONS_MAX: usize = 1 << 17;
 
-impl Sum {
+impl EvalSum {
     fn add(&mut self, calls: &Calls) {
         self.times.add(Times { count: calls.count, total: calls.total, max: calls.max });
         self.timed = self.timed.saturating_add(calls.timed);
     }
 }
 
-impl Key {
+impl EvalKey {
     fn of(calls: &Calls) -> Self {
         Self { process: calls.process, function: calls.function }
     }
@@ -58,7 +58,7 @@ impl Eval {
 
     pub fn add(&mut self, calls: Calls) {
         let Some(oldest) = self.calls.push(calls).filter(|_| self.calls.has_sums()) else { return };
-        let key = Key::of(&oldest);
+        let key = EvalKey::of(&oldest);
         if self.folded.len() < FUNCTIONS_MAX || self.folded.contains_key(&key) {
             self.folded.entry(key).or_default().add(&oldest);
         } else {
@@ -66,19 +66,19 @@ impl Eval {
         }
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets calls older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.calls.expire(now).is_some() {}
     }
 
-    /// Words of calls that are in sums only, and calls that are in none.
+    /// Returns the number of call events that are in sums only, and of calls that are in no sum.
     pub fn summed(&self) -> (u64, u64) {
         (if self.calls.has_sums() { self.calls.gone() } else { 0 }, self.left_out)
     }
 
-    /// Of all threads, whichever `selection` has: calls are not told by thread.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    /// Sums over all threads, whichever `selection` names, because calls are not recorded by thread.
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<EvalKey, EvalSum> {
+        let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
         let folded = self.folded.iter().filter(|_| !selection.is_timed());
         sums.extend(folded.filter(|(key, _)| selection.has_process(key.process)));
         for calls in self
@@ -86,7 +86,7 @@ impl Eval {
             .since_then(selection.from)
             .filter(|it| selection.has_process(it.process) && selection.has_time(it.at))
         {
-            sums.entry(Key::of(calls)).or_default().add(calls);
+            sums.entry(EvalKey::of(calls)).or_default().add(calls);
         }
         sums
     }

@@ -1,21 +1,21 @@
-//! Who waits for the GIL, behind whom, and who holds it.
+//! Who waits for the GIL, who holds it meanwhile, and for how long.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::clip::{Spell, clip};
 use super::places::Placed;
-use super::{Lengths, Past, Places, Sampled, Summed, Timed, Times};
+use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
-/// What waits are summed by.
+/// The key of wait sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct GilKey {
     /// Where the thread asked for the GIL.
     pub waiter: Place,
     pub holder: Option<GilHolder>,
 }
 
-impl Placed for Key {
+impl Placed for GilKey {
     fn of_thread(&self) -> Self {
         Self { waiter: self.waiter.of_thread(), holder: None }
     }
@@ -26,12 +26,12 @@ impl Placed for Key {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct GilSum {
     pub times: Times,
     pub sampled: Sampled,
 }
 
-impl Sum {
+impl GilSum {
     pub fn add(&mut self, other: Self) {
         self.times.add(other.times);
         self.sampled.add(other.sampled);
@@ -39,7 +39,7 @@ impl Sum {
 }
 
 impl GilWait {
-    /// The part that lies in the selected time.
+    /// The part within the selected time.
     pub fn clipped(&self, selection: &Selection) -> Option<Self> {
         Some(Spell::from(self).clipped(selection)?.of_wait(self))
     }
@@ -79,21 +79,21 @@ impl Timed for Held {
     }
 }
 
-/// A wait of which more pieces may come, and what its pieces so far were added to.
+/// A wait that may have more pieces, and the sums that its pieces were added to.
 #[derive(Clone, Debug, Default)]
 struct Open {
     length: Nanos,
-    keys: BTreeSet<Key>,
+    keys: BTreeSet<GilKey>,
 }
 
 /// Pieces of waits that are in sums only.
 #[derive(Clone, Debug, Default)]
-pub struct Folded {
-    pub sum: Sum,
-    pub lengths: Lengths,
+pub struct GilFolded {
+    pub sum: GilSum,
+    pub lengths: LengthSum,
 }
 
-impl Summed for Folded {
+impl Summed for GilFolded {
     fn weight(&self) -> u64 {
         self.sum.times.total.0
     }
@@ -112,10 +112,10 @@ type Waits = HashMap<(ProcessRef, Tid), Open>;
 const OPEN_MAX: usize = 1 << 14;
 
 /// Adds a piece: `sum` gives the sum of a key.
-fn add_piece(wait: &GilWait, open: &mut Waits, mut sum: impl FnMut(Key, Sum)) {
-    let key = Key { waiter: wait.place(), holder: wait.holder };
+fn add_piece(wait: &GilWait, open: &mut Waits, mut sum: impl FnMut(GilKey, GilSum)) {
+    let key = GilKey { waiter: wait.place(), holder: wait.holder };
     let spell = Spell::from(wait);
-    sum(key, Sum { times: Times { max: Nanos(0), ..spell.times() }, sampled: spell.sampled() });
+    sum(key, GilSum { times: Times { max: Nanos(0), ..spell.times() }, sampled: spell.sampled() });
     let whole = open.entry((wait.process, wait.tid)).or_default();
     if wait.count > 0 {
         close(whole, &mut sum);
@@ -124,9 +124,9 @@ fn add_piece(wait: &GilWait, open: &mut Waits, mut sum: impl FnMut(Key, Sum)) {
     whole.keys.insert(key);
 }
 
-fn close(whole: &mut Open, sum: &mut impl FnMut(Key, Sum)) {
+fn close(whole: &mut Open, sum: &mut impl FnMut(GilKey, GilSum)) {
     for key in std::mem::take(&mut whole.keys) {
-        sum(key, Sum { times: Times { max: whole.length, ..Times::default() }, ..Sum::default() });
+        sum(key, GilSum { times: Times { max: whole.length, ..Times::default() }, ..GilSum::default() });
     }
     whole.length = Nanos(0);
 }
@@ -134,7 +134,7 @@ fn close(whole: &mut Open, sum: &mut impl FnMut(Key, Sum)) {
 #[derive(Debug)]
 pub struct Gil {
     waits: Past<GilWait>,
-    folded: Places<Key, Folded>,
+    folded: Places<GilKey, GilFolded>,
     /// The waits whose first pieces are folded.
     open: Waits,
     held: Past<Held>,
@@ -150,7 +150,7 @@ impl Gil {
 
     pub fn add_wait(&mut self, wait: GilWait) {
         let Some(oldest) = self.waits.push(wait).filter(|_| self.waits.has_sums()) else { return };
-        let key = Key { waiter: oldest.place(), holder: oldest.holder };
+        let key = GilKey { waiter: oldest.place(), holder: oldest.holder };
         self.folded.of(key).lengths.add(oldest.at, oldest.count, oldest.total);
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&(oldest.process, oldest.tid)) {
             for mut open in std::mem::take(&mut self.open).into_values() {
@@ -167,45 +167,45 @@ impl Gil {
         }
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets waits and holds older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.waits.expire(now).is_some() {}
         while self.held.expire(now).is_some() {}
     }
 
-    /// Waits and holds from then on are known.
+    /// The time from which on waits and holds are known, one by one or in sums.
     pub fn since(&self) -> Nanos {
         self.waits.since().max(self.held.since())
     }
 
-    /// Waits from then on are kept one by one.
+    /// The time from which on waits are kept one by one.
     pub fn kept_since(&self) -> Nanos {
         self.waits.kept_since()
     }
 
-    /// What of the threads that `selection` has is in sums only. Times select of those that are kept one by one.
+    /// Waits of the threads in `selection` that are in sums only; none if it has times.
     pub fn folded<'a, 's>(
         &'a self,
         selection: &'s Selection,
-    ) -> impl Iterator<Item = (&'a Key, &'a Folded)> + use<'a, 's> {
-        let is_meant = |key: &Key| !selection.is_timed() && selection.has_thread(key.waiter.process, key.waiter.tid);
+    ) -> impl Iterator<Item = (&'a GilKey, &'a GilFolded)> + use<'a, 's> {
+        let is_meant = |key: &GilKey| !selection.is_timed() && selection.has_thread(key.waiter.process, key.waiter.tid);
         self.folded.iter().filter(move |(key, _)| is_meant(key))
     }
 
-    /// Pieces of waits that are in sums only, and places that are only in the sums of their threads.
+    /// Returns the number of pieces of waits that are in sums only, and of places that are only in the sums of their
+    /// threads.
     pub fn summed(&self) -> (u64, u64) {
         (if self.waits.has_sums() { self.waits.gone() } else { 0 }, self.folded.gone())
     }
 
-    /// The kept pieces of waits that lie in the time of `selection` at least in part, in the order in which they ended, cut to
-    /// that time.
+    /// Kept pieces of waits that overlap the time of `selection`, in the order of their ends, clipped to that time.
     pub fn waits<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = GilWait> + 'a {
         let waits = self.waits.since_then(selection.from);
         let waits = clip(waits, selection, |wait| (wait.process, wait.tid, Spell::from(wait)));
         waits.into_iter().map(|(wait, spell)| spell.of_wait(wait))
     }
 
-    /// The same of each thread.
+    /// The same as [`Self::waits`], by thread.
     pub fn waits_by_thread(&self, selection: &Selection) -> HashMap<(ProcessRef, Tid), Vec<GilWait>> {
         let mut waits: HashMap<_, Vec<_>> = HashMap::new();
         for wait in self.waits(selection) {
@@ -214,10 +214,11 @@ impl Gil {
         waits
     }
 
-    /// A wait counts where it began, and its time where it was spent; the longest is the longest whole wait that had a
-    /// piece there.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Key, Sum> {
-        let mut sums: BTreeMap<Key, Sum> = self.folded(selection).map(|(key, folded)| (*key, folded.sum)).collect();
+    /// A wait counts at its first piece, and its time counts at each piece. The maximum is the longest whole wait with
+    /// a piece under that key.
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<GilKey, GilSum> {
+        let mut sums: BTreeMap<GilKey, GilSum> =
+            self.folded(selection).map(|(key, folded)| (*key, folded.sum)).collect();
         let mut open = if selection.is_timed() { Waits::new() } else { self.open.clone() };
         open.retain(|(process, tid), _| selection.has_thread(*process, *tid));
         let mut add = |key, sum| sums.entry(key).or_default().add(sum);
@@ -233,7 +234,7 @@ impl Gil {
         sums
     }
 
-    /// How long each thread that `selection` has held the GIL.
+    /// How long each thread in `selection` held the GIL.
     pub fn held(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), Nanos> {
         let mut sums: BTreeMap<(ProcessRef, Tid), Nanos> = BTreeMap::new();
         let before = self.held_before.iter().filter(|_| !selection.is_timed());

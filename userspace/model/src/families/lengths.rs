@@ -1,23 +1,23 @@
-//! Lengths of time that are added up, with what chance does to their sum.
+//! Sums of lengths of time, with what their standard error needs.
 
 use crate::Nanos;
 
-/// Lengths that end in the same are one.
+/// Lengths that end within the same slot count as one.
 const SLOT: Nanos = Nanos(100_000_000);
 
-/// Lengths that are added up.
+/// A sum of lengths, with what its standard error needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lengths {
+pub struct LengthSum {
     pub count: u64,
     pub total_s: f64,
     squares: f64,
-    /// The last slot, and what is in it.
+    /// The slot being filled, and its sum so far.
     slot: u64,
     in_slot_s: f64,
 }
 
-impl Lengths {
-    /// `count` of them that are `total` together and ended at `at`; oldest first.
+impl LengthSum {
+    /// Adds `count` lengths that sum to `total` and ended at `at`. Call it in time order.
     pub fn add(&mut self, at: Nanos, count: u64, total: Nanos) {
         let total = total.as_secs_f64();
         self.count = self.count.saturating_add(count);

@@ -1,4 +1,4 @@
-//! One correlator per probe family: what its events add up to.
+//! One correlator per probe family, which sums its events.
 
 pub mod arena;
 mod clip;
@@ -17,18 +17,17 @@ pub mod ucx;
 
 use ended::Ended;
 pub use ended::Forgotten;
-pub use lengths::Lengths;
+pub use lengths::LengthSum;
 use past::{Past, Timed};
 use places::{Places, Summed};
 
 use crate::Nanos;
 
-/// Things that take time, added up.
+/// A count of durations, their sum and their maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub count: u64,
     pub total: Nanos,
-    /// The longest of them.
     pub max: Nanos,
 }
 
@@ -39,24 +38,24 @@ impl Times {
         self.max = self.max.max(other.max);
     }
 
-    /// Raises the longest to the mean: an estimated maximum can be below it.
+    /// Raises the maximum to the mean. An estimated maximum can be below it.
     pub fn settled(self) -> Self {
         let mean = Nanos(self.total.0.div_ceil(self.count.max(1)));
         if self.count == 0 { self } else { Self { max: self.max.max(mean), ..self } }
     }
 }
 
-/// How well a figure that rests on sampled stacks is known.
+/// How reliable a figure from sampled stacks is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
     pub stacks: u64,
-    /// Sleeps whose stacks were not taken, and whose time is split over stacks by estimate.
+    /// Sleeps whose stacks were not taken. Their time is split over the sampled stacks by estimate.
     pub unseen: u64,
 }
 
 impl Sampled {
-    /// The lots are drawn so that each stack stands for about the same time. Then the number of stacks at one place is Poisson
-    /// distributed, and of `n` stacks the relative standard error is `1 / sqrt(n)`: over 30 % for less than 12.
+    /// Stacks are drawn so that each stands for about the same time. Then the number of stacks at one place is Poisson
+    /// distributed, and `n` stacks have a relative standard error of `1 / sqrt(n)`: over 30 % for fewer than 12.
     const LEAST: u64 = 12;
 
     pub fn add(&mut self, other: Self) {

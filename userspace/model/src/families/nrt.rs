@@ -1,41 +1,41 @@
-//! MemInfos of Numba's runtime: how many there have been, and which are left, by where they were born.
+//! MemInfos of Numba's runtime: how many there were and how many are left, by birth stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{MemInfoChange, MemInfoId, Nanos, ProcessRef, StackId};
 
-/// Deaths that are told before their births, whose stacks wait for names.
+/// Limits deaths seen before their births. Birth events wait until their stacks have names.
 const EARLY_MAX: usize = 1 << 20;
-/// Sites that are kept; beyond, those go of which nothing lives.
+/// Limits the sites kept. Beyond it, sites without live MemInfos are forgotten.
 const SITES_MAX: usize = 1 << 14;
 
-/// A stack in a process that gave birth.
+/// A birth stack in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     pub process: ProcessRef,
     pub stack: StackId,
 }
 
-/// What became of those that were born at a site.
+/// Totals of the MemInfos born at a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct SiteSum {
     pub born: u64,
     pub died: u64,
-    /// Of those that live.
+    /// Bytes of the live ones.
     pub bytes: u64,
-    /// References to those that live, of as many as were looked at.
+    /// References to the live ones that were examined.
     pub references: u64,
     pub looked: u64,
-    /// When those that live were born.
+    /// Birth times of the live ones.
     live: BTreeSet<(Nanos, MemInfoId)>,
 }
 
-impl Sum {
+impl SiteSum {
     pub fn live(&self) -> u64 {
         self.born - self.died
     }
 
-    /// When the first of those that live was born.
+    /// When the oldest live one was born.
     pub fn since(&self) -> Option<Nanos> {
         self.live.first().map(|(at, _)| *at)
     }
@@ -47,7 +47,7 @@ struct Live {
     bytes: u64,
     data: u64,
     born: Nanos,
-    /// When it was looked at last.
+    /// The reference count at the last examination.
     references: Option<u64>,
 }
 
@@ -56,13 +56,13 @@ pub struct Nrt {
     live: BTreeMap<MemInfoId, Live>,
     early: BTreeMap<MemInfoId, Nanos>,
     early_references: BTreeMap<MemInfoId, u64>,
-    sums: BTreeMap<Site, Sum>,
-    forgotten: Forgotten,
+    sums: BTreeMap<Site, SiteSum>,
+    forgotten: ForgottenSites,
 }
 
-/// MemInfos of sites that were forgotten.
+/// Totals of the sites that were forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct ForgottenSites {
     pub born: u64,
     pub died: u64,
 }
@@ -98,7 +98,7 @@ impl Nrt {
         }
     }
 
-    /// Forgets half of the sites of which nothing lives, those first that made the fewest.
+    /// Forgets half of the sites without live MemInfos, beginning with those that made the fewest.
     fn make_room(&mut self) {
         if self.sums.len() < SITES_MAX {
             return;
@@ -106,7 +106,7 @@ impl Nrt {
         let mut dead: Vec<(u64, Site)> =
             self.sums.iter().filter(|(_, sum)| sum.live() == 0).map(|(site, sum)| (sum.born, *site)).collect();
         dead.sort_unstable();
-        // Where all live, the first one goes: its MemInfos are no longer followed.
+        // If every site has live ones, the first site is forgotten and its MemInfos are no longer followed.
         let victims: Vec<Site> = match dead.len() {
             0 => self.sums.keys().next().copied().into_iter().collect(),
             count => dead.into_iter().take(count.div_ceil(2)).map(|(_, site)| site).collect(),
@@ -139,21 +139,21 @@ impl Nrt {
         sum.live.remove(&(live.born, id));
     }
 
-    /// When one died whose birth is not told yet.
+    /// When a MemInfo died whose birth is still to come.
     pub fn died_early(&self, id: MemInfoId) -> Option<Nanos> {
         self.early.get(&id).copied()
     }
 
-    /// The process of one that lives, and where its data lies.
+    /// The process of a live MemInfo, and the address of its data.
     pub fn place(&self, id: MemInfoId) -> Option<(ProcessRef, u64)> {
         self.live.get(&id).map(|live| (live.site.process, live.data))
     }
 
-    pub fn forgotten(&self) -> Forgotten {
+    pub fn forgotten(&self) -> ForgottenSites {
         self.forgotten
     }
 
-    pub fn sums(&self) -> impl Iterator<Item = (Site, &Sum)> + '_ {
+    pub fn sums(&self) -> impl Iterator<Item = (Site, &SiteSum)> + '_ {
         self.sums.iter().map(|(site, sum)| (*site, sum))
     }
 }

@@ -1,21 +1,21 @@
-//! Time that threads did not run: sleeps by thread, stack and reason.
+//! Off-CPU time: sleeps by thread, stack and reason.
 
 use std::collections::BTreeMap;
 
 use super::clip::{Spell, clip};
 use super::places::Placed;
-use super::{Lengths, Past, Places, Sampled, Summed, Timed, Times};
+use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
-/// What sleeps are summed by.
+/// The key of sleep sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct SleepKey {
     /// Where the thread went to sleep.
     pub place: Place,
     pub reason: WaitReason,
 }
 
-impl Placed for Key {
+impl Placed for SleepKey {
     fn of_thread(&self) -> Self {
         Self { place: self.place.of_thread(), ..*self }
     }
@@ -26,22 +26,22 @@ impl Placed for Key {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum<'a> {
+pub struct SleepSum<'a> {
     pub times: Times,
     pub sampled: Sampled,
     pub wakers: Wakers<'a>,
 }
 
-impl Sum<'_> {
-    fn of(sleep: &Sleep, spell: Spell) -> Sum<'_> {
+impl SleepSum<'_> {
+    fn of(sleep: &Sleep, spell: Spell) -> SleepSum<'_> {
         let times = spell.times();
         let wakers = Wakers(sleep.waker.iter().map(|waker| (waker, times)).collect());
-        Sum { times, sampled: spell.sampled(), wakers }
+        SleepSum { times, sampled: spell.sampled(), wakers }
     }
 }
 
-impl<'a> Sum<'a> {
-    pub fn add(&mut self, other: Sum<'a>) {
+impl<'a> SleepSum<'a> {
+    pub fn add(&mut self, other: SleepSum<'a>) {
         self.times.add(other.times);
         self.sampled.add(other.sampled);
         for (waker, times) in other.wakers.0 {
@@ -50,12 +50,12 @@ impl<'a> Sum<'a> {
     }
 }
 
-/// The sleeps that each waker ended.
+/// How much sleep each waker ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wakers<'a>(BTreeMap<&'a Waker, Times>);
 
 impl<'a> Wakers<'a> {
-    /// Those who ended the longest sleeps together first.
+    /// Wakers, sorted by the total length of the sleeps they ended, longest first.
     pub fn most(&self) -> Vec<(&'a Waker, Times)> {
         let mut wakers: Vec<_> = self.0.iter().map(|(waker, times)| (*waker, *times)).collect();
         wakers.sort_by_key(|(_, times)| std::cmp::Reverse(times.total));
@@ -71,9 +71,9 @@ impl Timed for Sleep {
 
 /// Sleeps that are in sums only.
 #[derive(Debug, Default)]
-pub struct Folded {
+pub struct SleepFolded {
     pub times: Times,
-    pub lengths: Lengths,
+    pub lengths: LengthSum,
     sampled: Sampled,
     wakers: Vec<(Waker, Times)>,
 }
@@ -81,7 +81,7 @@ pub struct Folded {
 /// Wakers of a place's folded sleeps that are kept. The one that ended the least goes for another.
 const WAKERS_MAX: usize = 16;
 
-impl Folded {
+impl SleepFolded {
     fn add(&mut self, sleep: Sleep) {
         let spell = Spell::from(&sleep);
         self.times.add(spell.times());
@@ -104,7 +104,7 @@ impl Folded {
     }
 }
 
-impl Summed for Folded {
+impl Summed for SleepFolded {
     fn weight(&self) -> u64 {
         self.times.total.0
     }
@@ -120,7 +120,7 @@ impl Summed for Folded {
 #[derive(Debug)]
 pub struct OffCpu {
     sleeps: Past<Sleep>,
-    folded: Places<Key, Folded>,
+    folded: Places<SleepKey, SleepFolded>,
 }
 
 impl OffCpu {
@@ -132,26 +132,26 @@ impl OffCpu {
         if let Some(oldest) = self.sleeps.push(sleep)
             && self.sleeps.has_sums()
         {
-            self.folded.of(Key { place: oldest.place(), reason: oldest.reason }).add(oldest);
+            self.folded.of(SleepKey { place: oldest.place(), reason: oldest.reason }).add(oldest);
         }
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets sleeps older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.sleeps.expire(now).is_some() {}
     }
 
-    /// Sleeps from then on are known.
+    /// The time from which on sleeps are known, one by one or in sums.
     pub fn since(&self) -> Nanos {
         self.sleeps.since()
     }
 
-    /// Sleeps that are in sums only, and places that are only in the sums of their threads.
+    /// Returns the number of sleeps that are in sums only, and of places that are only in the sums of their threads.
     pub fn summed(&self) -> (u64, u64) {
         (if self.sleeps.has_sums() { self.sleeps.gone() } else { 0 }, self.folded.gone())
     }
 
-    /// The kept sleeps that lie in the time of `selection` at least in part, in the order in which they ended, cut to that time.
+    /// Kept sleeps that overlap the time of `selection`, in the order of their ends, clipped to that time.
     pub fn sleeps<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = Sleep> + 'a {
         self.clipped(selection).into_iter().map(|(sleep, spell)| spell.of_sleep(sleep))
     }
@@ -160,23 +160,25 @@ impl OffCpu {
         clip(self.sleeps.since_then(selection.from), selection, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)))
     }
 
-    /// What of the threads that `selection` has is in sums only. Times select of those that are kept one by one.
+    /// Sleeps of the threads in `selection` that are in sums only; none if it has times.
     pub fn folded<'a, 's>(
         &'a self,
         selection: &'s Selection,
-    ) -> impl Iterator<Item = (&'a Key, &'a Folded)> + use<'a, 's> {
-        let is_meant = |key: &Key| !selection.is_timed() && selection.has_thread(key.place.process, key.place.tid);
+    ) -> impl Iterator<Item = (&'a SleepKey, &'a SleepFolded)> + use<'a, 's> {
+        let is_meant = |key: &SleepKey| !selection.is_timed() && selection.has_thread(key.place.process, key.place.tid);
         self.folded.iter().filter(move |(key, _)| is_meant(key))
     }
 
-    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<Key, Sum<'a>> {
-        let mut sums: BTreeMap<Key, Sum<'a>> = BTreeMap::new();
+    pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<SleepKey, SleepSum<'a>> {
+        let mut sums: BTreeMap<SleepKey, SleepSum<'a>> = BTreeMap::new();
         for (key, folded) in self.folded(selection) {
             let wakers = Wakers(folded.wakers.iter().map(|(waker, times)| (waker, *times)).collect());
-            sums.insert(*key, Sum { times: folded.times, sampled: folded.sampled, wakers });
+            sums.insert(*key, SleepSum { times: folded.times, sampled: folded.sampled, wakers });
         }
         for (sleep, spell) in self.clipped(selection) {
-            sums.entry(Key { place: sleep.place(), reason: sleep.reason }).or_default().add(Sum::of(sleep, spell));
+            sums.entry(SleepKey { place: sleep.place(), reason: sleep.reason })
+                .or_default()
+                .add(SleepSum::of(sleep, spell));
         }
         for sum in sums.values_mut() {
             sum.times = sum.times.settled();
@@ -184,7 +186,7 @@ impl OffCpu {
         sums
     }
 
-    /// The time of each thread by reason, which is exact whatever was sampled.
+    /// Each thread's sleep time by reason. It is exact, even if stacks were sampled.
     pub fn threads(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid, WaitReason), Times> {
         let mut sums: BTreeMap<_, Times> = BTreeMap::new();
         for (key, folded) in self.folded(selection) {
@@ -198,7 +200,7 @@ impl OffCpu {
 }
 
 impl Sleep {
-    /// The part that lies in the selected time.
+    /// The part within the selected time.
     pub fn clipped(&self, selection: &Selection) -> Option<Self> {
         Some(Spell::from(self).clipped(selection)?.of_sleep(self))
     }

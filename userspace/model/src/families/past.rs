@@ -1,11 +1,11 @@
-//! The events that are kept of a family, oldest first.
+//! A family's kept events, oldest first.
 
 use std::collections::VecDeque;
 
 use crate::{History, Nanos};
 
-/// Events come as they are known, so that one may be older than others before it, but never by so much: it suffices to look at
-/// those that came after what is older by this than what is looked for.
+/// How late an event may come. Events arrive when they become known, so one may be older than its predecessors. A
+/// search from a time therefore starts with the events from this long before it.
 const LATE: Nanos = Nanos(10_000_000_000);
 
 pub(super) trait Timed {
@@ -25,7 +25,7 @@ impl<T: Timed> Past<T> {
         Self { history, events: VecDeque::new(), since: Nanos(0), gone: 0 }
     }
 
-    /// Keeps an event, and gives back the one that has to go for it. Room is made first: a full queue doubles.
+    /// Adds an event, and returns the one evicted for it. Room is made first, because a full queue doubles.
     pub(super) fn push(&mut self, event: T) -> Option<T> {
         let is_full = self.history.events().is_some_and(|most| self.events.len() >= most);
         let oldest = if is_full { self.events.pop_front() } else { None };
@@ -37,17 +37,17 @@ impl<T: Timed> Past<T> {
         oldest
     }
 
-    /// Whether events that had to go are in sums.
+    /// Whether evicted events are in sums.
     pub(super) fn has_sums(&self) -> bool {
         self.history == History::Sums
     }
 
-    /// How many events had to go for others.
+    /// How many events were evicted for others.
     pub(super) fn gone(&self) -> u64 {
         self.gone
     }
 
-    /// Forgets an event that is older than the window before `now`, and gives it back; call it until there is none.
+    /// Removes and returns one event older than the window ending at `now`. Call it until it returns `None`.
     pub(super) fn expire(&mut self, now: Nanos) -> Option<T> {
         let History::Window { length, .. } = self.history else { return None };
         let since = now.saturating_sub(length);
@@ -55,7 +55,7 @@ impl<T: Timed> Past<T> {
         self.events.pop_front_if(|event| event.at() < since)
     }
 
-    /// Events from then on, and some before.
+    /// All events since `from`, and some from before it.
     pub(super) fn since_then(&self, from: Option<Nanos>) -> impl Iterator<Item = &T> + '_ {
         let from = from.unwrap_or_default().saturating_sub(LATE);
         let first = self.events.partition_point(|event| event.at() < from);
@@ -66,17 +66,17 @@ impl<T: Timed> Past<T> {
         self.events.iter()
     }
 
-    /// The newest first.
+    /// Newest first.
     pub(super) fn latest(&self) -> impl Iterator<Item = &T> + '_ {
         self.events.iter().rev()
     }
 
-    /// Events from then on are known, one by one or in sums.
+    /// The time from which on events are known, one by one or in sums.
     pub(super) fn since(&self) -> Nanos {
         if self.has_sums() { Nanos(0) } else { self.since }
     }
 
-    /// Events from then on are kept one by one.
+    /// The time from which on events are kept one by one.
     pub(super) fn kept_since(&self) -> Nanos {
         self.since
     }
@@ -93,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_among_those_since_then() {
+    fn late_events_are_found_by_their_time() {
         let mut past = Past::new(History::All);
-        // One of three is late, by less than what is reckoned with.
+        // One in three is late, by less than `LATE`.
         let at = |number: u64| Nanos(number * 500_000_000).saturating_sub(Nanos(number % 3 / 2 * 9_000_000_000));
         (0..1000).for_each(|number| assert!(past.push(at(number)).is_none()));
         for from in (0..500).map(|second| Nanos(second * 1_000_000_000)) {

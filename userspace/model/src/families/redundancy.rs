@@ -1,5 +1,5 @@
-//! Work between Python and native code that changes nothing: what the native code below a line accesses, and what pairs of
-//! accesses of one address came to.
+//! Native work below Python lines that changes nothing: what memory it accesses, and whether repeated accesses to an
+//! address or repeated calls were equal.
 
 mod accesses;
 mod folded;
@@ -15,20 +15,20 @@ use crate::{
     StackId, Tid, Touched, Watchpoints,
 };
 
-/// Names that are kept once.
+/// How many type, array and function names are interned.
 const NAMES_KEPT: usize = 50_000;
 
-/// Of accesses to an array, those that found or left what was there; of calls, those that were made before.
+/// The share above which equal accesses to an array, or repeated calls, are redundant.
 pub const EQUAL: f64 = 0.7;
 
-/// A Python line that native code ran below.
+/// A Python line with native code below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
     pub process: ProcessRef,
     pub frame: FrameId,
 }
 
-/// Two accesses, one after the other.
+/// Two successive accesses to one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PairOf {
     pub process: ProcessRef,
@@ -37,7 +37,7 @@ pub struct PairOf {
     pub tid: Tid,
     pub first: StackId,
     pub second: StackId,
-    /// The arena or segment that the address lay in.
+    /// The arena or segment that contains the address.
     pub region: Option<RegionId>,
 }
 
@@ -47,7 +47,7 @@ pub struct PairSum {
     pub equal: u64,
     pub total_bytes: u64,
     pub redundant_bytes: u64,
-    /// Of stores whose loads were watched, too.
+    /// Stores whose loads were watched too.
     pub looked: u64,
     pub unread: u64,
 }
@@ -71,7 +71,7 @@ impl PairSum {
         }
     }
 
-    /// Whether there are so many that they could prove anything.
+    /// Whether there are enough pairs to prove redundancy.
     pub fn is_enough(&self) -> bool {
         self.compared >= least_trials(EQUAL)
     }
@@ -86,7 +86,7 @@ impl PairSum {
     }
 }
 
-/// Calls of one thing at a line.
+/// Calls of one function at a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallOf {
     pub line: Line,
@@ -95,13 +95,13 @@ pub struct CallOf {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallSum {
-    /// Calls whose arguments were compared with those of the last one seen.
+    /// Calls whose arguments were compared with the last call seen.
     pub compared: u64,
-    /// Of these, those that had the same.
+    /// Those with the same arguments.
     pub same: u64,
-    /// A bit for each argument that was ever another, as in [`Compared::Arguments`].
+    /// A bit for each argument that ever differed, as in [`Compared::Arguments`].
     pub varying: u16,
-    /// Results that were compared with the last one seen, and those that were the same.
+    /// Results that were compared with the last one seen, and those that were equal.
     pub results: u64,
     pub same_results: u64,
 }
@@ -116,12 +116,12 @@ impl CallSum {
         }
     }
 
-    /// Whether there are so many that they could prove anything.
+    /// Whether there are enough calls to prove redundancy.
     pub fn is_enough(&self) -> bool {
         self.compared >= least_trials(EQUAL)
     }
 
-    /// The arguments that were ever another, from 1 on; 0 is what is called.
+    /// The arguments that ever differed, counted from 1; 0 is the callee.
     pub fn varying(&self) -> impl Iterator<Item = u32> + use<> {
         let bits = self.varying;
         (0..u16::BITS).filter(move |bit| bits >> bit & 1 == 1)
@@ -135,14 +135,14 @@ impl CallSum {
         self.same_results += other.same_results;
     }
 
-    /// Whether most are made again: with the same arguments, and what they return is the same, too. Functions that return
-    /// something else for the same arguments are none of these, and of those whose results nobody saw it is not known.
+    /// Whether most calls repeat: the same arguments and the same result. A function that returns different results for
+    /// the same arguments does not qualify, and neither does one whose results were not seen.
     pub fn is_again(&self, share: f64) -> bool {
         least_share(self.same, self.compared) > share && least_share(self.same_results, self.results) > share
     }
 }
 
-/// An access or a call, and the line that its stack belongs to.
+/// An access or a call, with the line of the program that its stack belongs to.
 #[derive(Clone, Debug)]
 struct At<T> {
     line: FrameId,
@@ -179,7 +179,7 @@ pub struct Redundancy {
     calls: Past<At<NativeCall>>,
     pairs: Past<(Pair, Option<RegionId>)>,
     folded: Folded,
-    /// Types, arrays and functions: each is kept once.
+    /// Interned names of types, arrays and functions.
     names: HashSet<Arc<str>>,
     counts: Watchpoints,
 }
@@ -196,7 +196,7 @@ impl Redundancy {
         }
     }
 
-    /// `frame` is the line that its stack belongs to.
+    /// `frame` is the line of the program that its stack belongs to.
     pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
         let Some(line) = frame else { return };
         let touched = access.touched.as_ref().map(|touched| self.known(touched));
@@ -207,7 +207,7 @@ impl Redundancy {
         }
     }
 
-    /// `region` is the arena or segment that its address lies in.
+    /// `region` is the arena or segment that contains its address.
     pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>) {
         let touched = self.known(&pair.touched);
         let oldest = self.pairs.push((Pair { touched, ..pair.clone() }, region));
@@ -216,7 +216,7 @@ impl Redundancy {
         }
     }
 
-    /// `frame` is the line that its stack belongs to.
+    /// `frame` is the line of the program that its stack belongs to.
     pub fn add_call(&mut self, call: &NativeCall, frame: Option<FrameId>) {
         let Some(line) = frame else { return };
         let callee = self.name(&call.callee);
@@ -245,14 +245,14 @@ impl Redundancy {
         Arc::clone(name)
     }
 
-    /// Forgets what is older than the window before `now`.
+    /// Forgets events older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.accesses.expire(now).is_some() {}
         while self.calls.expire(now).is_some() {}
         while self.pairs.expire(now).is_some() {}
     }
 
-    /// Accesses from then on are known.
+    /// The time from which on accesses are known, one by one or in sums.
     pub fn since(&self) -> Nanos {
         self.accesses.since()
     }
@@ -261,12 +261,12 @@ impl Redundancy {
         self.counts = counts;
     }
 
-    /// Since the recording began.
+    /// Totals since the recording began.
     pub fn counts(&self) -> Watchpoints {
         self.counts
     }
 
-    /// What the accesses that `selection` has come to, by line.
+    /// The accesses in `selection`, summed by line.
     pub fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
         let mut lines = self.folded.lines(selection);
         for At { line, event } in self.selected(selection) {
@@ -280,7 +280,7 @@ impl Redundancy {
         all.filter(|access| selection.has(access.event.process, access.event.tid, access.event.at))
     }
 
-    /// When native code below a line was sampled.
+    /// The times of samples in native code below a line.
     pub fn seen_at<'a>(&'a self, selection: &'a Selection, line: Line) -> impl Iterator<Item = Nanos> + 'a {
         let is_there = move |of: &&At<Access>| of.event.process == line.process && of.line == line.frame;
         self.selected(selection).filter(is_there).map(|of| of.event.at)
@@ -298,13 +298,13 @@ impl Redundancy {
         sums
     }
 
-    /// Accesses, pairs and calls that are in sums only, and those that are in none.
+    /// Returns the number of accesses, pairs and calls that are in sums only, and of those that are in no sum.
     pub fn summed(&self) -> (u64, u64) {
         let gone = self.accesses.gone() + self.pairs.gone() + self.calls.gone();
         (if self.accesses.has_sums() { gone } else { 0 }, self.folded.left_out())
     }
 
-    /// The pairs whose second access `selection` has.
+    /// Pairs whose second access is in `selection`.
     pub fn pairs<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a (Pair, Option<RegionId>)> + 'a {
         self.pairs.since_then(selection.from).filter(|(pair, _)| selection.has(pair.process, pair.tid, pair.at))
     }
@@ -317,8 +317,9 @@ impl Redundancy {
         sums
     }
 
-    /// Samples in native code that went into dispatch, and those that store into arrays at lines where most stores, of whatever
-    /// time, left what was there; `line` tells the line that a stack belongs to.
+    /// Redundant samples: those in dispatch, and stores into arrays at lines where most stores left the value
+    /// unchanged. Such lines are found over all time, not just the selected one. `line` maps a stack to its line of the
+    /// program.
     pub fn redundant<'a>(
         &'a self,
         selection: &'a Selection,
@@ -351,14 +352,13 @@ impl Redundancy {
 /// The normal distribution's 95th percentile.
 const Z: f64 = 1.645;
 
-/// How many trials it takes for [`least_share`] to be above `share` if all of them are successes: of fewer, whatever they come
-/// to, nothing can be said. All of `n` being successes, Wilson's lower end is n / (n + z²).
+/// The fewest trials for which [`least_share`] can exceed `share`, reached if all of them succeed. With `n` successes
+/// in `n` trials, Wilson's lower bound is n / (n + z²).
 pub fn least_trials(share: f64) -> u64 {
     (share * Z * Z / (1.0 - share)).floor() as u64 + 1
 }
 
-/// The share that is behind `of` successes among `all` trials at least, with a certainty of 95 %: the lower end of Wilson's
-/// interval.
+/// The lower bound, with a certainty of 95 %, of the share behind `of` successes in `all` trials (Wilson's interval).
 pub fn least_share(of: u64, all: u64) -> f64 {
     least(of as f64, all as f64)
 }
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_number_of_trials_is_the_first_that_can_prove() {
+    fn least_trials_is_the_smallest_number_that_can_prove_a_share() {
         for share in [0.0, 0.1, 0.5, EQUAL, DISPATCH, 0.99] {
             let least = least_trials(share);
             assert!(least_share(least, least) > share, "{share}: {least}");

@@ -6,34 +6,34 @@ use super::places::Placed;
 use super::{Ended, Forgotten, Places};
 use crate::{History, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
 
-/// Bytes of a semaphore, which is a file in the folder of shared memory (glibc's `sem_t`).
+/// Size of a semaphore, which is a file in the shared memory folder (glibc's `sem_t`).
 const SEMAPHORE: u64 = 32;
-/// Past holders and passes of one segment that are kept.
+/// Limits the past holders and the passes kept per segment.
 const PAST_MAX: usize = 4096;
 
-/// What a process has of a segment.
+/// What a process holds of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub fds: u32,
     pub mappings: u32,
     pub since: Nanos,
-    /// What lies in its mappings, as somebody looked last.
+    /// Its resident bytes when they were last examined.
     pub shown: Option<Shown>,
 }
 
-/// What of a segment lies in one process's mappings.
+/// Resident bytes of a segment in one process's mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub resident: u64,
-    /// The same, divided by the number of processes that have each page.
+    /// The same with each page divided by the number of processes that map it.
     pub share: u64,
 }
 
-/// What a process had of a segment.
+/// What a process held of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastHolder {
     pub pid: Pid,
-    /// The most at a time.
+    /// The most it held at one time.
     pub fds: u32,
     pub mappings: u32,
     pub from: Nanos,
@@ -42,7 +42,7 @@ pub struct PastHolder {
     pub ended: Option<Nanos>,
 }
 
-/// A descriptor came from one process to another.
+/// A descriptor was passed from one process to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
     pub at: Nanos,
@@ -54,20 +54,19 @@ pub struct Pass {
 pub struct Unlink {
     pub at: Nanos,
     pub by: Option<Pid>,
-    /// Other processes that held it then.
+    /// The number of other processes that held it then.
     pub users: u32,
 }
 
-/// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum SegmentVerdict {
     Held,
     Released,
-    /// Its name is left, and all who held it have ended.
+    /// Its name is left, and every process that held it has ended.
     Residue,
 }
 
-impl Verdict {
+impl SegmentVerdict {
     pub fn name(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -78,31 +77,31 @@ impl Verdict {
 }
 
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct SegmentState {
     pub segment: Segment,
     pub begun: Nanos,
-    /// Where it was made.
+    /// The stack that made it.
     pub stack: Option<StackId>,
     pub unlinked: Option<Unlink>,
-    /// When its memory was given back.
+    /// When its memory was freed.
     pub evicted: Option<Nanos>,
-    /// When it ended, in whatever way that is known.
+    /// When it ended, however that became known.
     pub ended: Option<Nanos>,
-    /// When anything was told of it last.
+    /// The time of the last event about it.
     changed: Nanos,
-    /// Bytes that have memory, as somebody looked last: each counted once.
+    /// Bytes backed by memory when it was last examined, each counted once.
     pub allocated: Option<u64>,
     pub holders: BTreeMap<Pid, Holder>,
     pub past: Vec<PastHolder>,
     pub passed: Vec<Pass>,
-    /// Descriptors on their way.
+    /// Descriptors in flight.
     pub in_flight: u32,
-    /// Processes that live and hold or held it.
+    /// Living processes that hold or held it.
     alive: BTreeSet<Pid>,
     most: BTreeMap<Pid, (u32, u32)>,
 }
 
-impl State {
+impl SegmentState {
     fn new(segment: Segment, at: Nanos) -> Self {
         Self {
             segment,
@@ -122,39 +121,39 @@ impl State {
         }
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> SegmentVerdict {
         if self.ended.is_some() {
-            return Verdict::Released;
+            return SegmentVerdict::Released;
         }
         if !self.holders.is_empty() || self.in_flight > 0 {
-            return Verdict::Held;
+            return SegmentVerdict::Held;
         }
         match (self.segment.kind, self.segment.linked) {
-            (SegmentKind::Shm, true) if self.alive.is_empty() => Verdict::Residue,
-            (SegmentKind::Shm, true) => Verdict::Held,
-            _ => Verdict::Released,
+            (SegmentKind::Shm, true) if self.alive.is_empty() => SegmentVerdict::Residue,
+            (SegmentKind::Shm, true) => SegmentVerdict::Held,
+            _ => SegmentVerdict::Released,
         }
     }
 
-    /// How many held it right before `end`.
+    /// How many processes held it just before `end`.
     pub fn holders_at(&self, end: Nanos) -> usize {
         let past = self.past.iter().filter(|past| past.from < end && past.to >= end);
         self.holders.values().filter(|holder| holder.since < end).count() + past.count()
     }
 
-    /// What it was right before `end`, as far as that is told: of descriptors on their way only how many there are now is known.
-    pub fn verdict_at(&self, end: Nanos) -> Verdict {
+    /// Its state just before `end`, as far as events tell. Descriptors in flight are only known for the present.
+    pub fn verdict_at(&self, end: Nanos) -> SegmentVerdict {
         let held_by = |past: &&PastHolder| past.from < end;
         let lived_on = |past: &PastHolder| past.ended.is_none_or(|ended| ended >= end);
         let is_linked = self.segment.linked || self.unlinked.is_some_and(|unlink| unlink.at >= end);
         match self.ended {
             // Nothing has happened to it since.
             None if self.changed < end => self.verdict(),
-            Some(ended) if ended < end => Verdict::Released,
-            _ if self.holders_at(end) > 0 => Verdict::Held,
-            _ if self.segment.kind != SegmentKind::Shm || !is_linked => Verdict::Released,
-            _ if self.past.iter().filter(held_by).any(lived_on) => Verdict::Held,
-            _ => Verdict::Residue,
+            Some(ended) if ended < end => SegmentVerdict::Released,
+            _ if self.holders_at(end) > 0 => SegmentVerdict::Held,
+            _ if self.segment.kind != SegmentKind::Shm || !is_linked => SegmentVerdict::Released,
+            _ if self.past.iter().filter(held_by).any(lived_on) => SegmentVerdict::Held,
+            _ => SegmentVerdict::Residue,
         }
     }
 
@@ -168,7 +167,7 @@ impl State {
         self.segment.creator.map(|_| self.begun)
     }
 
-    /// Whether it is a semaphore rather than memory to share data in.
+    /// Whether it is a semaphore rather than shared data.
     pub fn is_semaphore(&self) -> bool {
         let named = self.segment.name.as_deref().is_some_and(|name| name.starts_with("sem."));
         named && self.segment.kind == SegmentKind::Shm && self.segment.bytes <= SEMAPHORE
@@ -181,7 +180,7 @@ impl State {
             SegmentChange::Born(stack) => self.stack = Some(*stack),
             SegmentChange::Resized(bytes) => self.segment.bytes = *bytes,
             SegmentChange::Holds { pid, fds, mappings } => self.holds(at, *pid, *fds, *mappings),
-            // Of the region map.
+            // The region map handles these.
             SegmentChange::Mapped { .. } | SegmentChange::Unmapped { .. } => {}
             SegmentChange::Allocated(bytes) => self.allocated = Some(*bytes),
             SegmentChange::Shown { pid, resident, share } => {
@@ -200,7 +199,7 @@ impl State {
                 self.segment.linked = false;
                 let users = self.holders.keys().filter(|pid| Some(**pid) != *by).count() as u32;
                 match &mut self.unlinked {
-                    // Seen before it was known whose doing it was.
+                    // It was first seen without the process that did it.
                     Some(unlink) => unlink.by = unlink.by.or(*by),
                     None => self.unlinked = Some(Unlink { at, by: *by, users }),
                 }
@@ -225,7 +224,7 @@ impl State {
         let left: Vec<Pid> = self.holders.keys().copied().collect();
         left.into_iter().for_each(|pid| self.holds(at, pid, 0, 0));
         self.in_flight = 0;
-        // An empty map has memory, too.
+        // An emptied map keeps its allocation.
         (self.holders, self.most, self.alive) = Default::default();
         self.past.shrink_to_fit();
     }
@@ -262,9 +261,9 @@ impl Placed for Made {
 
 #[derive(Debug)]
 pub struct Shm {
-    segments: BTreeMap<SegmentId, State>,
+    segments: BTreeMap<SegmentId, SegmentState>,
     ended: Ended<SegmentId>,
-    /// Without semaphores.
+    /// Semaphores are left out.
     forgotten: Places<Made, Forgotten>,
 }
 
@@ -273,11 +272,11 @@ impl Shm {
         Self { segments: BTreeMap::new(), ended: Ended::new(history), forgotten: Places::default() }
     }
 
-    /// How many had to be forgotten for it.
+    /// Returns how many segments were forgotten to make room.
     pub fn add(&mut self, at: Nanos, id: SegmentId, change: &SegmentChange) -> u64 {
         if let SegmentChange::Begun(segment) = change {
-            let state = self.segments.entry(id).or_insert_with(|| State::new(segment.clone(), at));
-            // More may be known of it than before.
+            let state = self.segments.entry(id).or_insert_with(|| SegmentState::new(segment.clone(), at));
+            // An event about a known segment says more about it.
             state.segment = segment.clone();
             return self.make_room();
         }
@@ -294,26 +293,26 @@ impl Shm {
         let Some(state) = self.ended.make_room(&mut self.segments) else { return 0 };
         if !state.is_semaphore() {
             let sum = self.forgotten.of((state.segment.kind, state.stack));
-            sum.add(state.segment.bytes, state.verdict() == Verdict::Residue);
+            sum.add(state.segment.bytes, state.verdict() == SegmentVerdict::Residue);
         }
         1
     }
 
-    /// Forgets segments that ended before the window before `now`.
+    /// Forgets segments that ended before the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         self.ended.expire(now, &mut self.segments);
     }
 
-    pub fn get(&self, id: SegmentId) -> Option<&State> {
+    pub fn get(&self, id: SegmentId) -> Option<&SegmentState> {
         self.segments.get(&id)
     }
 
-    /// All but semaphores, in the order of first sight.
-    pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &State)> + '_ {
+    /// All segments except semaphores, in the order of first sight.
+    pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &SegmentState)> + '_ {
         self.segments.iter().map(|(id, state)| (*id, state)).filter(|(_, state)| !state.is_semaphore())
     }
 
-    /// What was made, and had to be forgotten for what came later: what it was, and where it was made.
+    /// Sums of segments forgotten to make room: their kind, and the stack that made them.
     pub fn forgotten(&self) -> impl Iterator<Item = (SegmentKind, Option<StackId>, Forgotten)> + '_ {
         self.forgotten.iter().map(|((kind, stack), sum)| (*kind, *stack, *sum))
     }

@@ -1,4 +1,4 @@
-//! Transfers of UCX and UCXX, and the threads that have to do with them.
+//! Transfers of UCX and UCXX, and the threads that work on them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,20 +9,20 @@ use crate::{
     TransferThread, Transfers,
 };
 
-/// Stacks and wakes that are told before their transfers.
+/// Limits the stacks and wakes that arrive before their transfers.
 const EARLY_MAX: usize = 1 << 16;
 
-/// Transfers that are kept. Of a report those that were seen last; the others are in the sums of their kinds.
+/// Limits the transfers kept. A report keeps those seen last; the others are in the sums of their kinds.
 const TRANSFERS_MAX: usize = 1 << 20;
 const REPORTED_MAX: usize = 1 << 16;
 
-/// What became of a transfer.
+/// The state of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct TransferState {
     pub transfer: Transfer,
-    /// Where it was asked for.
+    /// The stack that requested it.
     pub stack: Option<StackId>,
-    /// When its future was handed over, and when and by whom it was set.
+    /// When its future was handed over, and when and by which thread it was set.
     pub woken: Option<Woken>,
 }
 
@@ -33,7 +33,7 @@ pub struct Woken {
     pub tid: Tid,
 }
 
-impl State {
+impl TransferState {
     /// When it was over for the program.
     pub fn ended(&self) -> Option<Nanos> {
         self.woken.map(|woken| woken.woken).or(self.transfer.completed)
@@ -46,7 +46,7 @@ struct Early {
     woken: Option<Woken>,
 }
 
-/// What was told of a thread: before a time, in it, and so far.
+/// Three reports about a thread: the last before a time span, the last within it, and the latest of all.
 #[derive(Default)]
 struct Span<'a> {
     before: Option<&'a TransferThread>,
@@ -54,36 +54,36 @@ struct Span<'a> {
     latest: Option<&'a TransferThread>,
 }
 
-/// The key of sums.
+/// The key of transfer sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind {
+pub struct TransferKind {
     pub process: ProcessRef,
     pub library: Library,
     pub operation: Operation,
 }
 
-/// All transfers of a kind that are over or not followed to their ends.
+/// All transfers of a kind that are over, or that were not followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct TransferSum {
     pub count: u64,
     pub bytes: u64,
     pub immediate: u64,
     pub failed: u64,
     pub spent: Nanos,
-    /// Of `count`, those of whose ends nothing is known.
+    /// The part of `count` whose ends are unknown.
     pub unfollowed: u64,
-    /// The largest number of which one was told of singly.
+    /// The largest sampling interval: one in this many transfers was recorded individually.
     pub every: u32,
 }
 
-impl Kind {
+impl TransferKind {
     fn of(transfers: &Transfers) -> Self {
         let Transfers { process, library, operation, .. } = *transfers;
         Self { process, library, operation }
     }
 }
 
-impl Sum {
+impl TransferSum {
     fn add(&mut self, transfers: &Transfers) {
         self.count = self.count.saturating_add(transfers.count);
         self.bytes = self.bytes.saturating_add(transfers.bytes);
@@ -98,16 +98,16 @@ impl Sum {
 #[derive(Debug)]
 pub struct Ucx {
     history: History,
-    transfers: BTreeMap<TransferId, State>,
-    /// In the order in which their ends were told first.
+    transfers: BTreeMap<TransferId, TransferState>,
+    /// In the order in which their ends were first reported.
     ended: Ended<TransferId>,
     early: BTreeMap<TransferId, Early>,
-    /// The order in which those came that are early.
+    /// Keys of `early`, in the order of arrival.
     early_order: VecDeque<TransferId>,
-    sums: BTreeMap<Kind, Sum>,
+    sums: BTreeMap<TransferKind, TransferSum>,
     totals: Past<Transfers>,
     threads: BTreeMap<(ProcessRef, Tid), TransferThread>,
-    /// What was told of threads before.
+    /// Earlier reports about threads.
     told: Past<TransferThread>,
 }
 
@@ -138,12 +138,12 @@ impl Ucx {
         }
     }
 
-    /// How many had to be forgotten for it.
+    /// Returns how many transfers were forgotten to make room.
     pub fn add(&mut self, at: Nanos, id: TransferId, change: &TransferChange) -> u64 {
-        let ended = |ucx: &Self| ucx.get(id).and_then(State::ended);
+        let ended = |ucx: &Self| ucx.get(id).and_then(TransferState::ended);
         let had_ended = ended(self).is_some();
         let forgotten = self.change(at, id, change);
-        // Of a recording nothing is forgotten for its age.
+        // A recording forgets nothing because of its age.
         let is_aging = matches!(self.history, History::Window { .. });
         if let Some(ended) = ended(self).filter(|_| is_aging && !had_ended) {
             self.ended.push(ended, id);
@@ -155,7 +155,7 @@ impl Ucx {
         match change {
             TransferChange::Seen(transfer) => {
                 let early = self.early.remove(&id).unwrap_or_default();
-                let state = self.transfers.entry(id).or_insert_with(|| State {
+                let state = self.transfers.entry(id).or_insert_with(|| TransferState {
                     transfer: **transfer,
                     stack: early.stack,
                     woken: early.woken,
@@ -195,7 +195,7 @@ impl Ucx {
     }
 
     pub fn add_total(&mut self, transfers: Transfers) {
-        self.sums.entry(Kind::of(&transfers)).or_default().add(&transfers);
+        self.sums.entry(TransferKind::of(&transfers)).or_default().add(&transfers);
         self.totals.push(transfers);
     }
 
@@ -210,31 +210,31 @@ impl Ucx {
         self.ended.expire(now, &mut self.transfers);
     }
 
-    /// Words of counts and of threads that are in sums only.
+    /// The number of events of counts and of threads that are in sums only.
     pub fn summed(&self) -> u64 {
         if self.totals.has_sums() { self.totals.gone() + self.told.gone() } else { 0 }
     }
 
-    /// In the order in which they were first seen.
-    pub fn transfers(&self) -> impl Iterator<Item = (TransferId, &State)> + Clone + '_ {
+    /// In the order of first sight.
+    pub fn transfers(&self) -> impl Iterator<Item = (TransferId, &TransferState)> + Clone + '_ {
         self.transfers.iter().map(|(id, state)| (*id, state))
     }
 
-    pub fn get(&self, id: TransferId) -> Option<&State> {
+    pub fn get(&self, id: TransferId) -> Option<&TransferState> {
         self.transfers.get(&id)
     }
 
-    /// Where it, or what it is a part of, was asked for.
-    pub fn stack(&self, state: &State) -> Option<StackId> {
+    /// The stack that requested it, or the transfer it is part of.
+    pub fn stack(&self, state: &TransferState) -> Option<StackId> {
         state.stack.or_else(|| self.get(state.transfer.parent?)?.stack)
     }
 
-    /// Of the processes and the time that `selection` has.
-    pub fn sums(&self, selection: &Selection) -> BTreeMap<Kind, Sum> {
-        let mut sums: BTreeMap<Kind, Sum> = BTreeMap::new();
+    /// Sums over the processes and the time of `selection`.
+    pub fn sums(&self, selection: &Selection) -> BTreeMap<TransferKind, TransferSum> {
+        let mut sums: BTreeMap<TransferKind, TransferSum> = BTreeMap::new();
         if selection.is_timed() {
             for transfers in self.totals.since_then(selection.from).filter(|word| selection.has_time(word.at)) {
-                sums.entry(Kind::of(transfers)).or_default().add(transfers);
+                sums.entry(TransferKind::of(transfers)).or_default().add(transfers);
             }
         } else {
             sums.clone_from(&self.sums);
@@ -247,8 +247,8 @@ impl Ucx {
         self.threads.values()
     }
 
-    /// What the threads that `selection` has did in its time. A word of a thread is about the time since the one before, or since
-    /// it was first looked at: those that are in part about the time count.
+    /// What the threads in `selection` did in its time. A report covers the time since the thread's previous report, or
+    /// since it was first examined. Reports that partly cover the time count.
     pub fn threads_in(&self, selection: &Selection) -> Vec<TransferThread> {
         let (from, end) = (selection.from.unwrap_or_default(), selection.end());
         let mut spans: BTreeMap<(ProcessRef, Tid), Span<'_>> = BTreeMap::new();
@@ -269,7 +269,6 @@ impl Ucx {
         all.copied().chain(within).collect()
     }
 
-    /// Those of a process.
     pub fn threads_of(&self, process: ProcessRef) -> impl Iterator<Item = &TransferThread> + '_ {
         self.threads.range((process, Tid(0))..=(process, Tid(u32::MAX))).map(|(_, thread)| thread)
     }

@@ -1,20 +1,20 @@
-//! Memory that a process cannot give back: for a little of each arena is still in use, or for the library that it belongs to has
-//! lost it.
+//! Memory that a process cannot free, because a little of each arena is still in use or because its library lost the
+//! arena.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place};
-use crate::families::arena::{Closed, State};
+use crate::families::arena::{ArenaState, Closed};
 use crate::number::size;
 use crate::views::birthplace;
 use crate::views::{self, BirthRow};
 use crate::{Model, ProcessRef, Selection};
 
-/// A process with fewer bytes in arenas than this does not suffer,
+/// No finding below this many bytes in arenas,
 const BYTES: u64 = 16 << 20;
-/// nor one that uses more than this share of their pools.
+/// or above this share of pools in use.
 const USED: f64 = 0.25;
-/// From so many bytes on it is more than a hint.
+/// Bytes from which the finding is more than a hint.
 const MUCH: u64 = 256 << 20;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
@@ -27,14 +27,14 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let end = selection.end();
     let states = model.arenas().arenas().map(|(_, state)| state);
     let states = states.filter(|state| views::is_selected(state, selection) && state.is_kept_at(end));
-    let closed = |state: &State| state.closed.filter(|closed| !closed.popped && closed.at < end);
+    let closed = |state: &ArenaState| state.closed.filter(|closed| !closed.popped && closed.at < end);
     found.extend(states.filter_map(|state| leaked(model, state, closed(state)?)));
     found.sort_by_key(|finding| finding.pid);
     found
 }
 
-/// A library's arena that was closed and stayed on its stack.
-fn leaked(model: &Model, state: &State, closed: Closed) -> Option<Finding> {
+/// A library's arena that was closed but stayed on the library's stack.
+fn leaked(model: &Model, state: &ArenaState, closed: Closed) -> Option<Finding> {
     let (kind, bytes) = (&state.arena.kind, size(state.arena.bytes));
     let (escaped, were) = match closed.escaped {
         1 => ("1 object".to_owned(), "was"),
@@ -79,7 +79,7 @@ fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Findi
     if bytes < BYTES || slabs == 0 || share > USED {
         return None;
     }
-    // The rows are sorted by what they hold.
+    // The rows are sorted by the memory they hold.
     let most = rows.iter().find(|row| row.frame.is_some());
     let line = own_place(model, most.and_then(|row| row.stack));
     let born = most.map_or(0, |row| row.live);

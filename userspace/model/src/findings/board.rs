@@ -1,37 +1,38 @@
-//! Findings as people can read them while they change: those alike are one, and none flickers.
+//! A board of findings that stays readable while they change: it merges equal ones and never flickers.
 
 use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, UNKNOWN_PLACE};
 use crate::{Nanos, ProcessRef};
 
-/// What is not serious is shown once it was found for so long.
+/// How long a finding that is not serious must hold before it is shown.
 const RISE: Nanos = Nanos(1_000_000_000);
-/// What is found no more stays for so long.
+/// How long a finding stays after it no longer holds.
 const FADE: Nanos = Nanos(10_000_000_000);
-/// Who has not looked for so long looks anew.
+/// If the board was not updated for this long, it starts afresh.
 const LAPSE: Nanos = Nanos(5_000_000_000);
-/// A cost moves its finding when it is so many times what it was.
+/// A finding moves only if its cost has changed by this factor.
 const STEP: f64 = 1.5;
-/// Findings that are kept.
+/// Limits the findings kept.
 const MOST: usize = 256;
 
-/// Findings that say the same of one line, in whatever process, or of one process where no line is known.
+/// Findings with the same id and line are one entry, whatever their process. If the line is unknown, the process
+/// distinguishes them.
 pub type Key = (&'static str, Option<ProcessRef>, String);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Of those alike the one that costs most.
+    /// The most costly of the merged findings.
     pub finding: Finding,
-    /// How many others are alike.
+    /// How many others were merged into it.
     pub others: usize,
-    /// Of all of them.
+    /// The cost of all of them together.
     pub cost: Cost,
-    /// When it was found first.
+    /// When it was first found.
     pub since: Nanos,
-    /// When it was found last.
+    /// When it was last found.
     pub seen: Nanos,
-    /// The weight by which it stands where it stands.
+    /// The weight that determined its place in the order.
     rank: f64,
     is_shown: bool,
 }
@@ -52,7 +53,7 @@ impl Entry {
         self.rank = self.cost.weight();
     }
 
-    /// Takes the news of one that is known.
+    /// Updates a known entry.
     fn renew(&mut self, news: Self) {
         let (was, is) = (self.rank.max(f64::MIN_POSITIVE), news.rank);
         let moves = news.finding.severity != self.finding.severity || is > was * STEP || is * STEP < was;
@@ -60,13 +61,13 @@ impl Entry {
         *self = Self { since: self.since, is_shown: self.is_shown, rank, ..news };
     }
 
-    /// Whether it was found when somebody looked last.
+    /// Whether the last update still found it.
     pub fn is_current(&self, board: &Board) -> bool {
         self.seen == board.looked
     }
 }
 
-/// The most serious first, and of these the one that costs most.
+/// The most serious first; within a severity, the most costly first.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     entries: BTreeMap<Key, Entry>,
@@ -76,7 +77,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Takes what was found at a time; what was found long before, or is told of a time before the last one, is forgotten.
+    /// Updates the board with the findings at a time. If time goes backwards or jumps ahead, the board starts afresh.
     pub fn update(&mut self, now: Nanos, found: Vec<Finding>) {
         let is_anew = !self.has_looked || now < self.looked || now.saturating_sub(self.looked) > LAPSE;
         if is_anew {
@@ -96,7 +97,7 @@ impl Board {
         self.entries.retain(|_, entry| {
             let is_old = now.saturating_sub(entry.since) >= RISE && entry.seen == now;
             entry.is_shown |= is_anew || is_old || entry.finding.severity == Severity::Serious;
-            // What was never shown need not fade.
+            // An entry that was never shown disappears at once.
             entry.seen == now || (entry.is_shown && now.saturating_sub(entry.seen) < FADE)
         });
         let mut order: Vec<(&Key, &Entry)> = self.entries.iter().filter(|(_, entry)| entry.is_shown).collect();
@@ -172,7 +173,7 @@ mod tests {
         board.entries().map(|entry| entry.finding.summary.as_str()).collect()
     }
 
-    /// At each of these tenths of a second.
+    /// Updates a board at each of these tenths of a second.
     fn board(tenths: &[(u64, &[(&str, f64)])]) -> Board {
         let mut board = Board::default();
         for (at, found) in tenths {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_is_one_whatever_the_process_unless_it_is_not_known() {
+    fn findings_of_one_line_merge_across_processes_unless_the_line_is_unknown() {
         let of = |process, line: &str| Finding { process: Some(ProcessRef(process)), ..warning(line, 0.1) };
         let mut board = Board::default();
         let found = vec![of(0, "a:1"), of(1, "a:1"), of(1, "b:2"), of(0, UNKNOWN_PLACE), of(1, UNKNOWN_PLACE)];
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn those_alike_are_one_that_costs_what_all_cost() {
+    fn merged_findings_add_up_their_costs() {
         let mut board = Board::default();
         board.update(Nanos(0), vec![warning("a", 0.1), warning("b", 0.2), warning("a", 0.15)]);
         let first = board.get(0).unwrap();
@@ -203,18 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn serious_ones_are_first_whatever_they_cost() {
+    fn serious_findings_come_first_whatever_they_cost() {
         let mut board = Board::default();
         board.update(Nanos(0), vec![warning("a", 3.0), finding("b", Severity::Serious, 0.0)]);
         assert_eq!(lines(&board), ["b", "a"]);
     }
 
     #[test]
-    fn what_is_there_from_the_first_is_shown_and_what_comes_has_to_stay_for_a_second() {
+    fn initial_findings_show_at_once_and_later_ones_after_a_second() {
         assert_eq!(lines(&board(&[(0, &[("a", 0.1)])])), ["a"]);
         assert_eq!(lines(&board(&[(0, &[]), (5, &[("a", 0.1)])])), [""; 0]);
         assert_eq!(lines(&board(&[(0, &[]), (5, &[("a", 0.1)]), (15, &[("a", 0.1)])])), ["a"]);
-        // One that comes and goes is never shown.
+        // A finding that comes and goes is never shown.
         let hovering: &[(u64, &[(&str, f64)])] =
             &[(0, &[]), (5, &[("a", 0.1)]), (10, &[]), (15, &[("a", 0.1)]), (20, &[])];
         assert_eq!(lines(&board(hovering)), [""; 0]);
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_stays_for_a_while_and_comes_back_as_what_it_was() {
+    fn a_finding_fades_and_keeps_its_place_if_it_returns() {
         let mut fading = board(&[(0, &[("a", 0.1)]), (5, &[])]);
         assert_eq!(lines(&fading), ["a"]);
         assert!(!fading.get(0).unwrap().is_current(&fading));
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn order_follows_a_cost_only_when_it_is_another_one() {
+    fn order_changes_only_when_a_cost_changes_much() {
         let close = board(&[(0, &[("a", 0.3), ("b", 0.29)]), (5, &[("a", 0.28), ("b", 0.31)])]);
         assert_eq!(lines(&close), ["a", "b"]);
         assert_eq!(close.get(1).unwrap().cost.time, 0.31, "what is shown is what was found");
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_goes_back_or_leaps_begins_anew() {
+    fn time_that_goes_back_or_jumps_clears_the_board() {
         for now in [Nanos(SECOND), Nanos(60 * SECOND)] {
             let mut board = board(&[(100, &[("a", 0.1)])]);
             board.update(now, vec![warning("b", 0.1)]);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_can_be_kept() {
+    fn the_board_is_bounded() {
         let mut board = Board::default();
         board.update(Nanos(0), (0..10_000).map(|n| warning(&n.to_string(), 0.1)).collect());
         assert_eq!(board.entries().len(), MOST);

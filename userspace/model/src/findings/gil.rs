@@ -8,38 +8,38 @@ use super::{Cost, Evidence, Finding, Severity, Target, commonest, mean, name, pl
 use crate::views::{self, By, GilRow, GilShare, GilThread};
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
-/// A thread computes and so holds the GIL more than this share of the time,
+/// A convoy: one thread computes and so holds the GIL for more than this share of the time,
 const HELD: f64 = 0.5;
-/// another asks for it at least so often,
+/// another asks for it at least this many times,
 const WAITS: u64 = 20;
-/// each time waits so long on average, for the one who computes gives it away only after the switch interval (5 ms),
+/// waits at least this long on average, because the computing thread releases it only after the switch interval (5 ms),
 const MEAN: Nanos = Nanos(2_000_000);
-/// loses this share of its time by that,
+/// loses this share of its time waiting,
 const LOST: f64 = 0.1;
-/// most of it behind the one who computes, as far as the holder is known,
+/// most of it behind the computing thread as far as the holder is known,
 const BEHIND: f64 = 0.5;
-/// and uses the GIL for less than this part of the time that it waits for it: it does not compute itself.
+/// and uses the GIL for less than this share of its waiting time, so it does not compute itself.
 const USED: f64 = 0.5;
-/// From this share on the loss is serious.
+/// Share of time lost from which the finding is serious.
 const SERIOUS: f64 = 0.5;
 /// The switch interval alone does not explain waits that average more than this, in seconds.
 const LONG: f64 = 0.010;
 /// A holder is starved of CPU if it ran for less than this share of the time it was runnable.
 const STARVED: f64 = 0.4;
-/// A holder sleeps with the GIL if it was awake for less than the rest of the time for which it held it.
+/// A holder sleeps with the GIL if it was asleep for more than this share of the time it held it.
 const ASLEEP: f64 = 0.5;
-/// Waiters named in the detail, besides the one that waited longest.
+/// How many waiters the detail names besides the one that waited longest.
 const NAMED: usize = 8;
 
-/// Threads that wait a switch interval or longer whenever they need the GIL for a moment (the convoy effect): one finding
-/// for each thread that they wait behind.
+/// Finds threads that wait a switch interval or longer each time they need the GIL briefly (the convoy effect). One
+/// finding per thread that they wait behind.
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut rows: HashMap<ProcessRef, BTreeMap<Tid, Vec<GilRow>>> = HashMap::new();
     for row in views::gil_waits(model, selection, By::Line) {
         rows.entry(row.process).or_default().entry(row.waiter).or_default().push(row);
     }
     let shares = views::gil_shares(model, selection);
-    // For each process, the threads that may be what the others wait behind.
+    // For each process, the threads that the others may be waiting behind.
     let candidates: BTreeMap<ProcessRef, Vec<Candidate>> = shares
         .iter()
         .map(|(process, share)| (*process, candidates(share, rows.entry(*process).or_default())))
@@ -51,7 +51,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         let rows = &rows[process];
         let held = candidates[process].iter().map(|Candidate { tid, least }| {
             let spent = times.get(&(*process, *tid)).copied().unwrap_or_default();
-            Holder { tid: *tid, held: had(share, *tid, spent).max(seconds(*least)), spent }
+            Blocker { tid: *tid, held: had(share, *tid, spent).max(seconds(*least)), spent }
         });
         let Some(holder) = held.max_by(|one, other| one.held.total_cmp(&other.held)) else { continue };
         if share.observed == Nanos(0) || holder.held <= HELD * seconds(share.observed) {
@@ -70,12 +70,12 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 /// A thread that may hold the GIL most of the time.
 struct Candidate {
     tid: Tid,
-    /// It held the GIL for at least this long, because another thread waited behind it.
+    /// A lower bound of how long it held the GIL: how long another thread waited behind it.
     least: Nanos,
 }
 
-/// The thread that samples saw holding the GIL longest, and the one that another thread waited behind longest: a thread that
-/// sleeps with the GIL has no samples.
+/// The thread that samples most often saw holding the GIL, and the thread that others waited behind longest. A thread
+/// that sleeps while it holds the GIL has no samples.
 fn candidates(share: &GilShare, rows: &BTreeMap<Tid, Vec<GilRow>>) -> Vec<Candidate> {
     let behind = longest_wait_behind(rows);
     let waited_for = behind.iter().max_by_key(|(tid, time)| (**time, Reverse(**tid))).map(|(tid, _)| *tid);
@@ -116,18 +116,18 @@ fn is_held_up(share: &GilShare, waiter: Tid, holder: Tid, rows: &[GilRow]) -> bo
 }
 
 /// The thread that the others wait behind.
-struct Holder {
+struct Blocker {
     tid: Tid,
     /// Seconds for which it held the GIL.
     held: f64,
-    spent: Spent,
+    spent: ThreadTime,
 }
 
-/// What is known of a thread's time.
+/// How a thread spent its time.
 #[derive(Clone, Copy, Default)]
-struct Spent {
+struct ThreadTime {
     ran: Nanos,
-    /// Asleep, but not for the GIL.
+    /// Asleep, except for waits for the GIL.
     asleep: Nanos,
 }
 
@@ -135,8 +135,8 @@ fn times(
     model: &Model,
     selection: &Selection,
     threads: impl Iterator<Item = (ProcessRef, Tid)>,
-) -> HashMap<(ProcessRef, Tid), Spent> {
-    let mut times: HashMap<_, Spent> = threads.map(|thread| (thread, Spent::default())).collect();
+) -> HashMap<(ProcessRef, Tid), ThreadTime> {
+    let mut times: HashMap<_, ThreadTime> = threads.map(|thread| (thread, ThreadTime::default())).collect();
     if times.is_empty() || !model.is_on(Family::OffCpu) {
         return times;
     }
@@ -153,23 +153,23 @@ fn times(
     times
 }
 
-/// For how many seconds a thread had the GIL. Samples see it while it runs; where it had to share a CPU with others, it kept the
-/// GIL while it was ready and did not run: as much of that time as of the time in which it ran.
-fn had(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
+/// Seconds for which a thread held the GIL. Samples show it only while it runs. If it had to share a CPU, it also held
+/// the GIL for the same share of the time in which it was runnable.
+fn had(share: &GilShare, tid: Tid, spent: ThreadTime) -> f64 {
     let held = seconds(share.threads.get(&tid).copied().unwrap_or_default().held);
     let ran = seconds(spent.ran);
     if ran == 0.0 { held } else { held.max((held / ran).min(1.0) * awake(share, tid, spent)) }
 }
 
 /// Seconds for which it was running or runnable.
-fn awake(share: &GilShare, tid: Tid, spent: Spent) -> f64 {
+fn awake(share: &GilShare, tid: Tid, spent: ThreadTime) -> f64 {
     let wanted = share.threads.get(&tid).copied().unwrap_or_default().wanted;
     seconds(share.observed) - seconds(wanted.total) - seconds(spent.asleep)
 }
 
-/// Why the holder keeps the others waiting, and what to try. Whoever waits wakes up every switch interval, and these sleeps are what
-/// is counted where stacks are sampled, so that the length of a wait alone does not tell.
-fn reason(share: &GilShare, holder: &Holder, mean: f64) -> (String, &'static str) {
+/// Why the holder keeps the others waiting, and what to try. The length of a wait does not tell: waiters wake up every
+/// switch interval, and if stacks are sampled those sleeps are what is counted.
+fn reason(share: &GilShare, holder: &Blocker, mean: f64) -> (String, &'static str) {
     let ran = seconds(holder.spent.ran);
     let awake = awake(share, holder.tid, holder.spent).max(0.0);
     let slept = holder.held - awake;
@@ -197,12 +197,12 @@ fn convoy(
     model: &Model,
     process: ProcessRef,
     share: &GilShare,
-    holder: &Holder,
+    holder: &Blocker,
     waiters: &[Tid],
     rows: &BTreeMap<Tid, Vec<GilRow>>,
 ) -> Finding {
     let thread = |tid: Tid| share.threads.get(&tid).copied().unwrap_or_default();
-    // Sorted by total wait time: the first one waited longest.
+    // Sorted by total wait time: the first waited longest.
     let waiter = waiters[0];
     let rows = rows.get(&waiter).map_or(&[][..], Vec::as_slice);
     let (wanted, observed) = (thread(waiter).wanted, seconds(share.observed));
@@ -230,7 +230,7 @@ fn convoy(
          all ({:.0}%), mostly at {waiter_line}.{others} Thread {holder_name} held it {:.0}% of the time, mostly at \
          {holder_line}. {reason}",
         wanted.count,
-        // The stacks of pieces were sampled, which hides where a wait begins.
+        // Sampled stacks hide where a wait begins.
         if thread(waiter).sampled.is_exact() { "times" } else { "switch intervals or less" },
         seconds(wanted.total),
         lost * 100.0,

@@ -1,40 +1,42 @@
-//! What only several families together can see: who kept a finished transfer from its waiter, what was sent again out of a shared
-//! segment, and computing that waits for transfers which could go on meanwhile.
+//! Findings that need several families: a finished transfer whose waiter is held up by the GIL, bytes of a shared
+//! segment that are sent again unchanged, and computing that waits for transfers it could overlap.
 
 use crate::Family;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
-use crate::families::cpu::Sum;
+use crate::families::cpu::CpuSum;
 use crate::families::redundancy::PairSum;
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::number::size;
 use crate::views;
 use crate::{
     FrameId, GilWait, Model, Nanos, ProcessRef, RegionId, Sample, SegmentId, Selection, StackId, Tid, TransferId,
 };
 
-/// From so many transfers on, of which so many were held up, for so long in the middle.
+/// Minimum transfers for `ucx/behind-gil`, the share of them that must be held up, and how long each of those must wait
+/// for the GIL.
 const TRANSFERS: usize = 10;
 const HELD_UP: f64 = 0.5;
 const LATE: Nanos = Nanos(1_000_000);
-/// A buffer sent so often with the same content, of at least so many bytes.
+/// Minimum repetitions of a buffer with the same content for `shm/resent`, and its minimum bytes.
 const SENDS: usize = 3;
 const SENT_BYTES: u64 = 4096;
-/// The same bytes were likely written again by a line of which this share of stores left what was there.
+/// A line likely rewrote the bytes if this share of its stores left the value unchanged.
 const REWRITTEN: f64 = 0.7;
 const STORES: u64 = 20;
-/// Transfers and computing each take this share of the time, and this share of the computing goes on beside transfers.
+/// `ucx/no-overlap` needs transfers and computing to take at least the first share of the time each, and computing to
+/// overlap transfers for at most the second.
 const BOTH: f64 = 0.2;
 const BESIDE: f64 = 0.05;
 const SAMPLES: u64 = 100;
-/// An event of waits for the GIL spans less than this.
+/// Upper bound of the span of one event of waits for the GIL.
 const SPAN_MAX: Nanos = Nanos(6_000_000_000);
 
-type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a State)>>;
-/// Of each thread, in the order of their ends.
+type Transfers<'a> = BTreeMap<ProcessRef, Vec<(TransferId, &'a TransferState)>>;
+/// The waits of each thread, in the order of their ends.
 type Waits = HashMap<(ProcessRef, Tid), Vec<GilWait>>;
-/// A piece of a segment with its content: its offset, its bytes and their hash.
+/// A piece of a segment and its content: offset, size and hash.
 type Content = (SegmentId, u64, u64, u64);
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
@@ -61,7 +63,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-/// Whether a finding says what the other one does, and more.
+/// Whether `finding` says everything that `other` does, and more.
 pub(super) fn says_more(finding: &Finding, other: &Finding) -> bool {
     let is_same = finding.process == other.process && finding.evidence.get("bytes") == other.evidence.get("bytes");
     is_same && (finding.id, other.id) == ("shm/resent", "ucx/resend")
@@ -80,7 +82,7 @@ fn finding(
     Finding { id, severity, summary, detail, advice, process: Some(process), pid, evidence, cost, target }
 }
 
-/// Stretches of time that do not overlap, the first first.
+/// Merges overlapping spans, and sorts them.
 fn joined(mut spans: Vec<(Nanos, Nanos)>) -> Vec<(Nanos, Nanos)> {
     spans.sort_unstable();
     let mut joined: Vec<(Nanos, Nanos)> = Vec::new();
@@ -97,12 +99,12 @@ fn length(spans: &[(Nanos, Nanos)]) -> Nanos {
     spans.iter().fold(Nanos(0), |sum, (from, to)| sum.saturating_add(to.saturating_sub(*from)))
 }
 
-/// A transfer was over, and the thread that was to hear of it waited for the GIL.
+/// Transfers were finished, but the thread to be notified waited for the GIL.
 fn behind_gil(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[(TransferId, &State)],
+    states: &[(TransferId, &TransferState)],
     waits: &Waits,
 ) -> Option<Finding> {
     let since = model.gil().kept_since();
@@ -118,7 +120,7 @@ fn behind_gil(
         }
         delays.push(woken.woken.saturating_sub(over));
         let waits = waits.get(&(process, woken.tid)).map_or(&[][..], Vec::as_slice);
-        // They end one after the other; some begin long before.
+        // They are sorted by their ends; some begin long before.
         let first = waits.partition_point(|wait| wait.at <= over);
         let is_near = |wait: &&GilWait| wait.at <= woken.woken.saturating_add(SPAN_MAX);
         let mut held = Nanos(0);
@@ -168,14 +170,14 @@ fn behind_gil(
     Some(Finding { cost, target: Some(Target::Transfers(worst)), ..found })
 }
 
-/// The same bytes of a shared segment, sent again unchanged.
+/// The same bytes of a shared segment are sent again unchanged.
 fn resent(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[(TransferId, &State)],
+    states: &[(TransferId, &TransferState)],
 ) -> Option<Finding> {
-    let mut sends: BTreeMap<Content, Vec<(TransferId, &State)>> = BTreeMap::new();
+    let mut sends: BTreeMap<Content, Vec<(TransferId, &TransferState)>> = BTreeMap::new();
     for (id, state) in states {
         let transfer = &state.transfer;
         let (Some(hash), Some(begun)) = (transfer.hash, transfer.begun()) else { continue };
@@ -227,8 +229,8 @@ fn resent(
     Some(Finding { cost: Cost::bytes(vain), target: Some(Target::Transfers(latest)), ..found })
 }
 
-/// The line whose stores into a segment, by whatever process, leave what was there most often. Of those whose address is not known
-/// all of the process that sends it may be.
+/// The line, in any process, whose stores into a segment most often leave the value unchanged. In the process that
+/// sends the segment, stores with an unknown address count too.
 fn rewriter(model: &Model, selection: &Selection, process: ProcessRef, segment: SegmentId) -> Option<FrameId> {
     let everyone = Selection { processes: None, tid: None, ..selection.lasting() };
     let stores = views::stores(model, &everyone, |pair| {
@@ -239,12 +241,12 @@ fn rewriter(model: &Model, selection: &Selection, process: ProcessRef, segment: 
     vain.max_by_key(|(line, sum)| (sum.equal, std::cmp::Reverse(*line))).map(|(line, _)| line.frame)
 }
 
-/// The process computes, then waits for transfers, then computes: never both.
+/// The process alternates between computing and waiting for transfers.
 fn no_overlap(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[(TransferId, &State)],
+    states: &[(TransferId, &TransferState)],
     samples: &[&Sample],
 ) -> Option<Finding> {
     if !model.is_on(Family::Cpu) || states.len() < TRANSFERS {
@@ -257,7 +259,7 @@ fn no_overlap(
     let pending = joined(pending.collect());
     let observed = seconds(model.observed(process, selection, since));
     let mut driving: BTreeMap<StackId, bool> = BTreeMap::new();
-    let (mut beside, mut apart) = (Sum::default(), Sum::default());
+    let (mut beside, mut apart) = (CpuSum::default(), CpuSum::default());
     let mut lines: BTreeMap<StackId, u64> = BTreeMap::new();
     for sample in samples {
         if *driving.entry(sample.stack).or_insert_with(|| drives_transfers(model, sample.stack)) {
@@ -306,7 +308,7 @@ fn no_overlap(
     Some(Finding { severity: Severity::Info, cost: Cost::time(saved), ..found })
 }
 
-/// Whether it is UCX itself that runs, which is no computing.
+/// Whether UCX itself is running, which is not computing.
 fn drives_transfers(model: &Model, stack: StackId) -> bool {
     let modules = model.stack(stack).iter().filter_map(|frame| model.frame(*frame)?.module.as_deref());
     modules

@@ -1,9 +1,9 @@
-//! Memory of Numba's runtime that outlived its process's program.
+//! MemInfos of Numba's runtime that were still alive when their process ended.
 
 use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place};
-use crate::families::nrt::{Site, Sum};
+use crate::families::nrt::{Site, SiteSum};
 use crate::number::size;
 use crate::views::birthplace;
 use crate::{Model, Selection};
@@ -14,7 +14,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     sums.filter(|(site, _)| ended(*site).is_some()).filter_map(|(site, sum)| leaked(model, site, sum)).collect()
 }
 
-fn leaked(model: &Model, site: Site, sum: &Sum) -> Option<Finding> {
+fn leaked(model: &Model, site: Site, sum: &SiteSum) -> Option<Finding> {
     let state = model.process(site.process)?;
     let line = own_place(model, Some(site.stack));
     let (live, bytes) = (sum.live(), size(sum.bytes));

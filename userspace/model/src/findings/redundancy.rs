@@ -1,8 +1,8 @@
-//! Lines whose native code does work that changes nothing.
+//! Lines whose native code does redundant work.
 //!
-//! What an address is decides what equal values at it say (docs/families/redundancy.md): loads of objects are nearly always
-//! equal, and loads of arrays are operands that are used again; stores of equal values into arrays are results that were
-//! there already.
+//! What equal values mean depends on what the address holds (docs/families/redundancy.md). Loads of objects are nearly
+//! always equal, and equal loads of arrays are operands in repeated use. Equal stores into arrays write results that
+//! were already there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +12,17 @@ use crate::families::redundancy::{Accesses, CallOf, CallSum, EQUAL, Line, PairSu
 use crate::views::{self, own_line};
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
-/// A line is looked at when its native code has this share of its process's CPU time or more.
+/// The minimum share of its process's CPU time that a line's native code must have.
 const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
-/// What to try about it.
+/// The advice.
 const KEEP: &str = "Make the call once before the loop, or keep its result.";
-/// Of what dispatch accesses, objects are three in ten or more; static data alone are the constants of what computes. With what
-/// is likely taken off for chance.
+/// The minimum share of Python objects in what a line accesses, after allowing for chance. Dispatch has three in ten or
+/// more. Static data alone are the constants of a computation.
 const OBJECTS: f64 = 0.05;
-/// Types of NumPy's, its arrays and their single elements, are named so.
+/// Prefix of the type names of NumPy's arrays and scalars.
 const NUMPY: &str = "numpy.";
-/// A line's dispatch is serious from this share of the samples on.
+/// The share of samples from which dispatch is serious.
 const SERIOUS: f64 = 0.25;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
@@ -34,7 +34,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| **line).collect();
     let lines = lines.into_iter();
     found.extend(lines.filter_map(|(line, sum)| dispatch(model, *line, sum, view.share(*line))));
-    // A line may have many calls that take little each.
+    // A line may have many calls that take little time each.
     let calls = view.calls.iter().filter(|(call, _)| hot.contains(&call.line));
     found.extend(calls.filter_map(|(call, sum)| again(model, call, sum, view.share_of_call(call, sum.compared))));
     let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
@@ -45,7 +45,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         };
         let add = |shapes: &mut Sums| shapes.entry(shape.to_string()).or_default().add(sum);
         add(sums.entry((pair.process, pair.kind, second)).or_default());
-        // What nobody reads is for who stored it, not for who stores over it.
+        // A store that nobody reads is the fault of its own line, not of the line that overwrites it.
         if let Some(first) = own_line(model, pair.first).filter(|_| sum.looked > 0) {
             let (stored, over) = unread.entry((pair.process, first)).or_default();
             add(stored);
@@ -61,7 +61,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     for ((process, kind, frame), mut sums) in sums {
         found.extend(match kind {
             PairKind::Load => {
-                // Beside an operand that stays as it is, others change.
+                // One operand may stay the same while others change.
                 sums.retain(|_, of_shape| least_share(of_shape.equal, of_shape.compared) > EQUAL);
                 of(process, frame, &sums).reread()
             }
@@ -75,7 +75,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-/// `native` is the share of the process's CPU time that these stand for.
+/// `native` is these samples' share of the process's CPU time.
 fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Finding> {
     let has_objects = sum.least_metadata() > OBJECTS;
     let has_arrays = sum.array > 0 || sum.names.iter().any(|name| name.starts_with(NUMPY));
@@ -134,7 +134,7 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
     })
 }
 
-/// A call that is made again with the same arguments and the same result.
+/// A call that repeats the arguments and the result of an earlier one.
 fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
     if !sum.is_again(EQUAL) {
         return None;
@@ -168,7 +168,7 @@ fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Fin
     })
 }
 
-/// Of a line, by kinds of arrays.
+/// The pairs of one line, by the shape of the array.
 type Sums = BTreeMap<String, PairSum>;
 
 /// Pairs of one kind at one line.
@@ -196,7 +196,7 @@ impl Of<'_> {
         Some(self.finding(RECOMPUTED, Severity::Warning, (summary, detail, KEEP), equal))
     }
 
-    /// `over` is the line that stores over most of it.
+    /// `over` is the line that overwrites most of the stored values.
     fn dead(&self, over: Option<FrameId>) -> Option<Finding> {
         let PairSum { looked, unread, .. } = self.sum;
         if least_share(unread, looked) <= EQUAL {

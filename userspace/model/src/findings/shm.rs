@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, UNKNOWN_PLACE, own_place};
-use crate::families::shm::{State, Unlink, Verdict};
+use crate::families::shm::{SegmentState, SegmentVerdict, Unlink};
 use crate::number::size;
 use crate::views;
 use crate::{Model, Nanos, Process, SegmentId, Selection};
@@ -28,7 +28,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut left: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (id, state) in views::segments(model, selection) {
         let is_cleaned = || is_fresh(state, end) && tracker(model, state, end).is_some();
-        if state.verdict_at(selection.end()) == Verdict::Residue && !is_cleaned() {
+        if state.verdict_at(selection.end()) == SegmentVerdict::Residue && !is_cleaned() {
             let line = own_place(model, state.stack);
             let maker = state.segment.creator.filter(|_| line == UNKNOWN_PLACE);
             left.entry((line, maker)).or_default().push((id, state));
@@ -41,17 +41,17 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
 }
 
 /// Whether the last process that held it exited a moment ago.
-fn is_fresh(state: &State, end: Nanos) -> bool {
+fn is_fresh(state: &SegmentState, end: Nanos) -> bool {
     let last = state.past.iter().filter_map(|past| past.ended).filter(|ended| *ended < end).max();
     end.saturating_sub(last.unwrap_or(state.begun)) < CLEANED
 }
 
-fn is_of_torch(state: &State) -> bool {
+fn is_of_torch(state: &SegmentState) -> bool {
     state.segment.name.as_deref().is_some_and(|name| name.starts_with(OF_TORCH))
 }
 
 /// The resource tracker of the segment's creator, or of one of its ancestors, if it is still running.
-fn tracker<'a>(model: &'a Model, state: &State, end: Nanos) -> Option<&'a Process> {
+fn tracker<'a>(model: &'a Model, state: &SegmentState, end: Nanos) -> Option<&'a Process> {
     let mut family = Vec::new();
     let mut next = state.segment.creator;
     while let Some(pid) = next.filter(|pid| family.len() < GENERATIONS && !family.contains(pid)) {
@@ -65,8 +65,8 @@ fn tracker<'a>(model: &'a Model, state: &State, end: Nanos) -> Option<&'a Proces
 }
 
 /// A finding for segments that one line, or one process, left behind.
-fn residue(model: &Model, segments: &[(SegmentId, &State)], end: Nanos) -> Finding {
-    let taken = |state: &State| state.allocated.unwrap_or(state.segment.bytes);
+fn residue(model: &Model, segments: &[(SegmentId, &SegmentState)], end: Nanos) -> Finding {
+    let taken = |state: &SegmentState| state.allocated.unwrap_or(state.segment.bytes);
     let largest = segments.iter().copied().max_by_key(|(id, state)| (taken(state), Reverse(*id)));
     let (id, state) = largest.unwrap_or(segments[0]);
     let bytes: u64 = segments.iter().fold(0, |sum, (_, state)| sum.saturating_add(state.segment.bytes));
@@ -112,7 +112,7 @@ fn residue(model: &Model, segments: &[(SegmentId, &State)], end: Nanos) -> Findi
 }
 
 /// The resource tracker of a process that only attached to a segment takes it away from those that use it.
-fn unlinked_in_use(model: &Model, id: SegmentId, state: &State, unlink: &Unlink) -> Option<Finding> {
+fn unlinked_in_use(model: &Model, id: SegmentId, state: &SegmentState, unlink: &Unlink) -> Option<Finding> {
     let by = unlink.by.filter(|_| unlink.users > 0)?;
     let (_, tracker) = model.process_at(by, unlink.at)?;
     if !tracker.process.command.contains(TRACKER) || Some(tracker.process.ppid) == state.segment.creator {
@@ -136,7 +136,7 @@ fn unlinked_in_use(model: &Model, id: SegmentId, state: &State, unlink: &Unlink)
 
 fn finding(
     model: &Model,
-    (segment, state): (SegmentId, &State),
+    (segment, state): (SegmentId, &SegmentState),
     id: &'static str,
     (summary, detail, advice): (String, String, &str),
 ) -> Finding {
@@ -160,7 +160,7 @@ fn finding(
     }
 }
 
-fn named(state: &State) -> String {
+fn named(state: &SegmentState) -> String {
     let kind = state.segment.kind.name();
     state.segment.name.as_deref().map_or_else(|| kind.to_owned(), str::to_owned)
 }

@@ -1,11 +1,11 @@
-//! When that happened on which a finding rests.
+//! When the events behind a finding happened.
 
 use super::{Finding, Target};
 use crate::families::redundancy::Line;
 use crate::views::{self, Slots};
 use crate::{Model, Nanos, ProcessRef, Selection, Tid};
 
-/// In which of these parts of time it did; in none where that is not told by time.
+/// Marks the slots in which they happened. All are unmarked if the events have no time.
 pub fn marks(model: &Model, selection: &Selection, slots: Slots, finding: &Finding) -> Vec<bool> {
     let mut marks = vec![false; slots.count];
     for (from, to) in times(model, selection, finding) {
@@ -24,7 +24,7 @@ fn times(model: &Model, selection: &Selection, finding: &Finding) -> Vec<(Nanos,
             model.shm().get(id).map(|state| life(state.begun, state.ended)).into_iter().collect()
         }
         (Target::GilWaits(tid), Some(process)) => waits(model, selection, process, tid),
-        // One that polls does so all the time.
+        // A polling thread polls all the time.
         (Target::Worker(tid), Some(process)) if finding.evidence.contains_key("waits") => {
             waits(model, selection, process, tid)
         }

@@ -1,28 +1,30 @@
-//! Transfers that take longer, or more, than they should.
+//! Transfers that are slower or more numerous than they should be.
 
 use crate::Family;
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::number::size;
 use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
 use crate::{GilWait, Model, Nanos, Place, ProcessRef, Selection, StackId};
 
-/// A thread that is busy for longer than this, with fewer transfers a second than this, polls in vain.
+/// A thread polls in vain if it is busy for longer than this time and share, with fewer transfers per second than this.
 const POLL_TIME: Nanos = Nanos(2_000_000_000);
 const POLL_BUSY: f64 = 0.9;
 const POLL_TRANSFERS: f64 = 200.0;
-/// One that was seen to call for progress more rarely computes in between.
+/// A thread that makes progress calls less often than this computes in between.
 const POLL_CALLS: f64 = 5000.0;
-/// From so many wakes on, of which one in ten takes so long and longer than the transfers themselves.
+/// Minimum wakes for `ucx/slow-notify`, and the delay that one in ten must reach. The median delay must also reach
+/// the median time that transfers are with UCX.
 const WAKES: u64 = 20;
 const SLOW_WAKE: Nanos = Nanos(5_000_000);
-/// A queue that gets longer than this in the last quarter of its changes, and more than twice as long as in the first.
+/// A queue grows if in the last quarter of its changes it exceeds this length, and twice its length in the first
+/// quarter.
 const QUEUE: u64 = 32;
-/// A thread that waits so often for the GIL while others' transfers wait for it.
+/// How often the progress thread must wait for the GIL.
 const GIL_WAITS: u64 = 20;
-/// The same buffer so often, of at least so many bytes.
+/// Minimum repetitions of a buffer with the same content, and its minimum bytes.
 const RESENDS: u64 = 3;
 const RESENT_BYTES: u64 = 4096;
 
@@ -32,11 +34,11 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     }
     let workers = views::workers(model, selection);
     let rows = views::transfers(model, selection);
-    let mut by_process: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    let mut by_process: BTreeMap<ProcessRef, Vec<&TransferState>> = BTreeMap::new();
     for (_, state, _) in &rows {
         by_process.entry(state.transfer.process).or_default().push(state);
     }
-    // One whose transfers are all forgotten may still wait for its notifier.
+    // A thread whose transfers are all forgotten may still wait for its notifier.
     for worker in &workers {
         by_process.entry(worker.process).or_default();
     }
@@ -144,7 +146,7 @@ fn gil(model: &Model, worker: &WorkerRow, waits: &[GilWait]) -> Option<Finding> 
     })
 }
 
-fn of_stage(states: &[&State], stage: Stage) -> Spread {
+fn of_stage(states: &[&TransferState], stage: Stage) -> Spread {
     let lengths = states.iter().filter_map(|state| stage.of(state));
     spread(lengths.map(|(from, to)| to.saturating_sub(from)).collect())
 }
@@ -153,7 +155,7 @@ fn slow_notify(
     model: &Model,
     selection: &Selection,
     process: ProcessRef,
-    states: &[&State],
+    states: &[&TransferState],
     workers: &[&WorkerRow],
 ) -> Option<Finding> {
     let (wakes, pending) = (of_stage(states, Stage::Notified), of_stage(states, Stage::Pending));
@@ -209,16 +211,16 @@ fn queue_grows(model: &Model, process: ProcessRef, depths: &[(Nanos, u64)]) -> O
     Some(finding(model, process, ("ucx/queue-grows", Severity::Warning), (summary, detail, advice), evidence))
 }
 
-/// Transfers without an end, and an interpreter that does not end for a thread that nobody stopped.
+/// Transfers that never finished, and interpreters that cannot exit because of a thread that nobody stopped.
 fn unfinished(
     model: &Model,
     process: ProcessRef,
-    states: &[&State],
+    states: &[&TransferState],
     workers: &[&WorkerRow],
     shuts_down: Option<Nanos>,
 ) -> Option<Finding> {
     let has_ended = model.process(process)?.ended.is_some();
-    let left: Vec<&&State> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
+    let left: Vec<&&TransferState> = states.iter().filter(|state| state.transfer.completed.is_none()).collect();
     let notifier = workers.iter().find(|worker| worker.role == Role::Notifier);
     if let Some(notifier) = notifier.filter(|_| !has_ended)
         && let Some(since) = shuts_down
@@ -268,7 +270,8 @@ fn unfinished(
     Some(Finding { cost: Cost::bytes(bytes), ..found })
 }
 
-/// How long the threads of a process have waited in one place of `threading._shutdown` (Lib/threading.py), where that is long.
+/// How long the threads of a process have waited at one place in `threading._shutdown` (Lib/threading.py), if that is
+/// long.
 fn shutdowns(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Nanos> {
     let mut known: HashMap<StackId, bool> = HashMap::new();
     let mut is_shutdown = |stack| {
@@ -292,8 +295,8 @@ fn shutdowns(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Nanos
     longest
 }
 
-fn resend(model: &Model, process: ProcessRef, states: &[&State]) -> Option<Finding> {
-    let mut sends: BTreeMap<(u64, u64, u64, u64), Vec<&State>> = BTreeMap::new();
+fn resend(model: &Model, process: ProcessRef, states: &[&TransferState]) -> Option<Finding> {
+    let mut sends: BTreeMap<(u64, u64, u64, u64), Vec<&TransferState>> = BTreeMap::new();
     for state in states {
         let transfer = &state.transfer;
         if let Some(hash) = transfer.hash.filter(|_| transfer.bytes >= RESENT_BYTES) {

@@ -1,30 +1,30 @@
-//! Shared memory that was filled for others, and that no other process ever had.
+//! Shared memory that was filled for others but that no other process ever opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Evidence, Finding, Severity, Target, place};
-use crate::families::shm::{State, Verdict};
+use crate::families::shm::{SegmentState, SegmentVerdict};
 use crate::number::size;
 use crate::views::{self, own_line};
 use crate::{FrameId, Model, Nanos, ProcessRef, RegionId, SegmentId, SegmentKind, Selection};
 
-/// Less than this is not worth a word.
+/// Segments smaller than this are ignored.
 const BYTES: u64 = 1 << 20;
-/// Somebody who wants to read a segment that lives on has come to it after this time.
+/// A live segment counts as unread only after this time.
 const WAIT: Nanos = Nanos(10_000_000_000);
-/// Of the segments of one line this share is never read: it is not one that was given up.
+/// The minimum share of a line's segments that are unread. A segment that some process does read is not useless.
 const UNREAD: f64 = 0.9;
 
 /// UCX's library of transports.
 const TRANSPORT: &str = "libuct";
 
-/// Of one line.
+/// The unread segments made at one line.
 #[derive(Default)]
 struct Made {
     read: usize,
     unread: Vec<SegmentId>,
     bytes: u64,
-    /// Of those that nobody read, some live on.
+    /// Some of the unread segments still exist.
     lives: bool,
 }
 
@@ -40,11 +40,11 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         if is_transport(model, state) {
             continue;
         }
-        // What is left behind is a finding of its own.
+        // A segment left behind is another finding (`shm/residue`).
         let is_over = match state.verdict_at(end) {
-            Verdict::Residue => continue,
-            Verdict::Released => true,
-            Verdict::Held => false,
+            SegmentVerdict::Residue => continue,
+            SegmentVerdict::Released => true,
+            SegmentVerdict::Held => false,
         };
         let made = lines.entry((process, line)).or_default();
         if sent.contains(&id) || has_readers(state) {
@@ -63,32 +63,32 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     vain.map(|((process, line), made)| finding(model, process, line, &made)).collect()
 }
 
-/// Its maker wrote to it. A file that is mapped is there for later, and memory without a name for children.
-fn is_filled(state: &State) -> bool {
+/// Whether its maker wrote to it. Mapped files are kept for later, and nameless memory is for children.
+fn is_filled(state: &SegmentState) -> bool {
     let is_to_share = matches!(state.segment.kind, SegmentKind::Shm | SegmentKind::Memfd);
     is_to_share && (state.evicted.is_some() || state.allocated.is_some_and(|bytes| bytes > 0))
 }
 
-/// UCX makes it for messages of processes that may come.
-fn is_transport(model: &Model, state: &State) -> bool {
+/// Whether UCX made it, for messages from processes that may connect later.
+fn is_transport(model: &Model, state: &SegmentState) -> bool {
     let frames = state.stack.map_or(&[][..], |stack| model.stack(stack));
     let mut modules = frames.iter().filter_map(|frame| model.frame(*frame)?.module.as_deref());
     modules.any(|module| module.starts_with(TRANSPORT))
 }
 
-fn bytes(state: &State) -> u64 {
+fn bytes(state: &SegmentState) -> u64 {
     state.allocated.unwrap_or(state.segment.bytes)
 }
 
-/// Another process had it, or may get it.
-fn has_readers(state: &State) -> bool {
+/// Whether another process held it, or may still receive it.
+fn has_readers(state: &SegmentState) -> bool {
     let mut pids = state.holders.keys().chain(state.past.iter().map(|past| &past.pid));
     pids.any(|pid| Some(*pid) != state.segment.creator) || state.in_flight > 0 || !state.passed.is_empty()
 }
 
-/// Segments that buffers of transfers lay in.
+/// Segments that contain buffers of transfers.
 fn sent(model: &Model) -> BTreeSet<SegmentId> {
-    let region = |state: &crate::families::ucx::State| {
+    let region = |state: &crate::families::ucx::TransferState| {
         let transfer = &state.transfer;
         let mut around = model.regions_at_time(transfer.process, transfer.buffer, transfer.begun()?);
         around.find_map(|region| match region.id {
@@ -109,7 +109,7 @@ fn finding(model: &Model, process: ProcessRef, line: FrameId, made: &Made) -> Fi
     );
     Finding {
         id: "shm/unread",
-        // One that lives on may yet be read.
+        // A segment that still exists may yet be read.
         severity: if made.lives { Severity::Info } else { Severity::Warning },
         summary: format!("{what} ({bytes}) made at {line} had data that no other process came for"),
         detail,

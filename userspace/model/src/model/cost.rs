@@ -1,31 +1,31 @@
-//! What pyobs itself uses.
+//! What pyobs itself costs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::Nanos;
 
-/// Words of it that are kept; one comes every second.
+/// How many cost reports are kept; one comes every second.
 const KEPT: usize = 3600;
 
-/// What pyobs itself has used since the recording began.
+/// The resources pyobs has used since the recording began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct Usage {
     pub at: Nanos,
     pub bpf: Nanos,
     pub cpu: Nanos,
-    /// The part of `cpu` that is done once for each file or process.
+    /// The part of `cpu` spent once per file or process.
     pub startup: Nanos,
     pub rss_bytes: u64,
 }
 
-impl Cost {
-    /// What was used without what is done once.
+impl Usage {
+    /// Usage without one-time work.
     pub fn steady(&self) -> Nanos {
         Nanos(self.bpf.0.saturating_add(self.cpu.saturating_sub(self.startup).0))
     }
 
-    /// In shares of one core, since an earlier word: (in the kernel, in user space).
+    /// The cost since an earlier report, in shares of one core: (kernel, user space).
     fn shares(&self, before: &Self) -> (f64, f64) {
         let span = self.at.saturating_sub(before.at).as_secs_f64();
         if span <= 0.0 {
@@ -37,17 +37,17 @@ impl Cost {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Costs(VecDeque<Cost>);
+pub(super) struct Usages(VecDeque<Usage>);
 
-impl Costs {
-    pub(super) fn add(&mut self, cost: Cost) {
+impl Usages {
+    pub(super) fn add(&mut self, cost: Usage) {
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
         self.0.push_back(cost);
     }
 
-    pub(super) fn now(&self) -> Cost {
+    pub(super) fn now(&self) -> Usage {
         self.0.back().copied().unwrap_or_default()
     }
 
@@ -64,17 +64,17 @@ impl Costs {
     }
 }
 
-/// A measure that kept pyobs inside the budget, and for how long.
+/// A measure that kept pyobs inside the budget, and when it applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shed {
     pub from: Nanos,
-    /// `None` while it holds.
+    /// `None` while it applies.
     pub to: Option<Nanos>,
     pub family: Arc<str>,
     pub measure: Arc<str>,
 }
 
-/// Measures that are kept; the older ones go first.
+/// How many measures are kept; the oldest go first.
 const SHEDS: usize = 10_000;
 
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use crate::{Frame, FrameId, FrameKind};
 /// The interpreter loop (Python/ceval.c). Compilers add suffixes such as `.cold` to parts of it.
 const LOOP: &str = "_PyEval_EvalFrameDefault";
 
-/// Modules that are interpreters, by their file name or because the interpreter loop was seen in them, as in a program that
-/// links CPython statically.
+/// Interpreter modules, known by their file name, or because the interpreter loop was seen in them, as in a program
+/// that links CPython statically.
 #[derive(Debug, Default)]
 pub(super) struct Interpreters {
     modules: HashSet<Arc<str>>,
@@ -41,7 +41,7 @@ fn native_module(frame: &Frame) -> Option<&Arc<str>> {
     frame.module.as_ref().filter(|_| frame.kind == FrameKind::Native)
 }
 
-/// `python3.12`, `python3.13t`, `python3.8-dbg`, `libpython3.8m.so.1.0`.
+/// Matches names such as `python3.12`, `python3.13t`, `python3.8-dbg` and `libpython3.8m.so.1.0`.
 fn is_interpreter(module: &str) -> bool {
     let name = module.rsplit('/').next().unwrap_or(module);
     let (is_library, rest) = match name.strip_prefix("lib") {

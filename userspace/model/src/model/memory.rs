@@ -1,21 +1,21 @@
-//! The region map of a model: which events begin and end regions, and what lies at an address.
+//! A model's region map: which events begin and end regions, and what lies at an address.
 
 use super::{Model, Pid, Region, RegionId, Space};
 use crate::{ArenaChange, ArenaId, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange, SegmentId};
 
 impl Model {
-    /// What lies innermost at an address of a process now; `None` of a process that has ended.
+    /// The innermost region at an address of a process now; `None` if the process has ended.
     pub fn region_at(&self, process: ProcessRef, address: u64) -> Option<&Region> {
         let is_alive = self.process(process)?.ended.is_none();
         self.spaces(process).into_iter().filter(|_| is_alive).find_map(|space| self.regions.at(space, address))
     }
 
-    /// What lay innermost at an address of a process then.
+    /// The innermost region at an address of a process at a time.
     pub fn region_at_time(&self, process: ProcessRef, address: u64, at: Nanos) -> Option<&Region> {
         self.regions_at_time(process, address, at).next()
     }
 
-    /// All that lay at an address of a process then, what lay innermost first.
+    /// All regions at an address of a process at a time, innermost first.
     pub fn regions_at_time(&self, process: ProcessRef, address: u64, at: Nanos) -> impl Iterator<Item = &Region> + '_ {
         let lived = |state: &&super::ProcessState| {
             state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| at <= ended)
@@ -25,25 +25,25 @@ impl Model {
         spaces.filter_map(move |space| self.regions.at_time(space, address, at))
     }
 
-    /// The arena or the segment that lay innermost at an address of a process then: what the report has an `id` of.
+    /// The innermost arena or segment at an address of a process at a time. The report has an `id` only for these.
     pub fn owner_at(&self, process: ProcessRef, address: u64, at: Nanos) -> Option<RegionId> {
         let mut all = self.regions_at_time(process, address, at).map(|region| region.id);
         all.find(|id| !matches!(id, RegionId::MemInfo(_)))
     }
 
-    /// A process's mappings of segments that are there now, by address. Any process may have some.
+    /// A process's present mappings of segments, by address. The process need not be watched.
     pub fn mappings(&self, pid: Pid) -> impl Iterator<Item = &Region> + '_ {
         self.regions.live(Space::Segments(pid))
     }
 
-    /// From what lies innermost outwards.
+    /// From the innermost outwards.
     fn spaces(&self, process: ProcessRef) -> Vec<Space> {
         let own = [Space::MemInfos(process), Space::Slabs(process), Space::Arenas(process)];
         let pid = self.process(process).map(|state| Space::Segments(state.process.pid));
         own.into_iter().chain(pid).collect()
     }
 
-    /// A process has ended, or is another program now. The ends of its mappings are told by themselves.
+    /// A process has ended or exec'd. The ends of its segment mappings have their own events.
     pub(super) fn end_regions(&mut self, process: ProcessRef, at: Nanos) {
         for space in [Space::MemInfos(process), Space::Slabs(process), Space::Arenas(process)] {
             self.regions.end_all(space, at);
@@ -61,7 +61,7 @@ impl Model {
             SegmentChange::Unmapped { pid, address, bytes } => {
                 self.regions.end(Space::Segments(*pid), *address..address.saturating_add(*bytes), at);
             }
-            // All of its memory goes with it.
+            // All of its mappings go with it.
             SegmentChange::Ended { pid } => self.regions.end_all(Space::Segments(*pid), at),
             SegmentChange::Released | SegmentChange::Gone => {
                 let holders = self.shm.get(id).map(|state| &state.holders);
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// To be called before the arena itself changes.
+    /// Call it before the arena itself changes.
     pub(super) fn arena_region(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) {
         let region = RegionId::Arena(id);
         let known = self.arenas.get(id);
@@ -91,7 +91,7 @@ impl Model {
             ArenaChange::Begun(_) if is_own => {
                 let before = self.regions.at(space, address).copied();
                 if before.is_none_or(|before| (before.id, before.address, before.bytes) != (region, address, bytes)) {
-                    // Its address may be another than was thought.
+                    // Its address may turn out to be different.
                     if was_known {
                         self.regions.take_back(space, region);
                     }
@@ -108,7 +108,8 @@ impl Model {
         }
     }
 
-    /// To be called before the MemInfo itself changes. Its birth is told when its stack has names, its death perhaps before.
+    /// Call it before the MemInfo itself changes. The birth event waits until its stack has names, so the death may
+    /// come first.
     pub(super) fn meminfo_region(&mut self, at: Nanos, id: MemInfoId, change: &MemInfoChange) {
         let region = RegionId::MemInfo(id);
         match *change {

@@ -6,65 +6,65 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::{RegionOut, StackOut, pid, source::Source};
-use crate::families::arena::{State, is_own};
+use crate::families::arena::{ArenaState, is_own};
 use crate::views::is_selected;
 use crate::{ArenaId, Model, Nanos, Pid, RegionId};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Arena {
+pub struct ArenaOut {
     /// `pid:address:generation`.
     pub id: String,
     pub pid: Pid,
     pub kind: String,
     pub address: String,
     pub bytes: u64,
-    /// The parts that it is divided into, and when it was looked at last those that anything was in and what lay in these.
+    /// The number of its slabs and, from its last examination, the slabs in use and the bytes in them.
     pub slabs: u32,
     pub slabs_used: Option<u32>,
     pub used_bytes: Option<u64>,
     pub looked_s: Option<f64>,
-    /// `None` when it was there before it was seen.
+    /// `None` if it existed before it was first seen.
     pub born_s: Option<f64>,
     pub died_s: Option<f64>,
     pub cause: Option<&'static str>,
     pub objects_born: u64,
     pub objects_dead: u64,
     pub escaped: u64,
-    /// What the memory of a library's arena lies in.
+    /// The region that contains a library's arena.
     pub region: Option<RegionOut>,
-    /// Where it was born, root first.
+    /// The birth stack, root first.
     pub stack: StackOut,
-    /// Where objects escaped from it, root first.
+    /// The stack at which its objects escaped, root first.
     pub escape_stack: StackOut,
 }
 
-/// Those that were not given back first, then the largest, then in the order of first sight.
-pub(super) fn arenas<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Arena> + use<'m> {
+/// Arenas that were not freed come first, then the largest, then in the order of first sight.
+pub(super) fn arenas<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = ArenaOut> + use<'m> {
     let source = Rc::clone(source);
     let (model, limit) = (source.model, source.limit);
-    let mut states: Vec<(ArenaId, &'m State)> =
+    let mut states: Vec<(ArenaId, &'m ArenaState)> =
         model.arenas().arenas().filter(|(_, state)| is_selected(state, &source.selection)).collect();
     states.sort_by_key(|(_, state)| Reverse((state.is_kept(), state.arena.bytes)));
     states.into_iter().take(limit).filter_map(move |(_, state)| arena(&source, state))
 }
 
 /// `pid:address:generation`.
-pub(super) fn id(model: &Model, state: &State) -> Option<String> {
+pub(super) fn id(model: &Model, state: &ArenaState) -> Option<String> {
     Some(format!("{}:{:#x}:{}", pid(model, state.arena.process)?, state.arena.address, state.generation))
 }
 
-fn region(model: &Model, state: &State) -> Option<RegionOut> {
+fn region(model: &Model, state: &ArenaState) -> Option<RegionOut> {
     let address = state.slab.filter(|_| !is_own(&state.arena))?;
     let around = model.regions_at_time(state.arena.process, address, state.begun);
     around.filter(|region| !matches!(region.id, RegionId::Arena(id) if model.arenas().get(id).is_none_or(|it| !is_own(&it.arena)))).find_map(|region| RegionOut::of(model, region.id))
 }
 
-fn arena(source: &Source<'_>, state: &State) -> Option<Arena> {
+fn arena(source: &Source<'_>, state: &ArenaState) -> Option<ArenaOut> {
     let model = source.model;
     let arena = &state.arena;
     let (pid, address) = (pid(model, arena.process)?, format!("{:#x}", arena.address));
     let filled = state.filled.map(|(_, filled)| filled);
-    Some(Arena {
+    Some(ArenaOut {
         id: id(model, state)?,
         pid,
         kind: arena.kind.to_string(),

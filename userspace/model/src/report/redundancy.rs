@@ -5,90 +5,90 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
-use crate::families::redundancy::{Accesses, Line as Place, PairSum};
+use crate::families::redundancy::{Accesses, Line, PairSum};
 use crate::views::{self, PairNode, RedundancyView, pair_tree};
 use crate::{Model, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Redundancy {
-    /// Where addresses come from.
+pub struct RedundancyOut {
+    /// The source of the addresses.
     pub sampler: &'static str,
     pub rate_hz: u32,
     pub samples: u64,
-    /// Of the samples, those whose address could not be told, or is of no interest.
+    /// Samples whose address could not be decoded, or is of no interest.
     pub undecoded: u64,
     pub armed: u64,
     pub traps: u64,
     pub timed_out: u64,
     pub taken: u64,
     pub storms: u64,
-    pub lines: Vec<Line>,
+    pub lines: Vec<LineOut>,
     pub calls: Vec<Call>,
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PairOut>,
     /// All pairs of all threads, as one tree.
-    pub tree: Vec<Node>,
+    pub tree: Vec<NodeOut>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct LineOut {
     pub pid: Pid,
     pub frame: FrameOut,
     pub native_s: f64,
-    /// Of the CPU time of its process.
+    /// Share of the CPU time of its process.
     pub native_share: f64,
     pub samples: u64,
-    /// Whether so many addresses are known that they could prove anything.
+    /// Whether enough addresses are known to prove anything.
     pub enough_data: bool,
-    /// `null` where they could not.
+    /// `null` if not.
     pub metadata_share: Option<f64>,
     pub metadata: u64,
     pub array: u64,
     #[serde(rename = "static")]
     pub fixed: u64,
     pub unknown: u64,
-    /// Of these, those in instructions that take a single element out of an array.
+    /// Samples inside an instruction that takes a single element out of an array.
     pub elements: u64,
-    /// The array that most of them are of: the type of its elements, and its shape.
+    /// The element type and shape of the array that most of them are from.
     pub elements_of: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Call {
     pub pid: Pid,
-    /// The line that calls.
+    /// The calling line.
     pub frame: FrameOut,
     pub callee: String,
-    /// Calls whose arguments were compared with those of the last one that was seen.
+    /// Calls whose arguments were compared with the last call seen.
     pub samples: u64,
-    /// Whether these are so many that they could prove anything.
+    /// Whether there are enough of them to prove anything.
     pub enough_data: bool,
     pub same_arguments: u64,
-    /// Results that were compared with the last one that was seen; `null` where none was.
+    /// Results that were compared with the last one seen; `null` if there were none.
     pub results: Option<u64>,
     pub same_results: Option<u64>,
-    /// The arguments that were ever another, from 1 on; 0 is what is called.
+    /// The arguments that ever differed, counted from 1; 0 is the callee.
     pub varying: Vec<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pair {
+pub struct PairOut {
     pub pid: Pid,
     pub kind: PairKind,
     pub memory: &'static str,
-    /// The type of the object, or the array's elements and shape.
+    /// The type of the object, or the element type and shape of the array.
     pub of: Option<String>,
     pub equal: u64,
     pub compared: u64,
-    /// Whether these are so many that they could prove anything.
+    /// Whether there are enough of them to prove anything.
     pub enough_data: bool,
     pub redundant_bytes: u64,
     pub total_bytes: u64,
-    /// Of stores whose loads were watched as well: how many there were, and how many nobody read.
+    /// Stores whose loads were watched as well, and those of them that nobody read.
     pub looked: u64,
     pub unread: u64,
     pub first: Side,
     pub second: Side,
-    /// `null` where it lay in none, or its address is not known.
+    /// `null` if it was in none, or its address is unknown.
     pub region: Option<RegionOut>,
 }
 
@@ -99,12 +99,12 @@ pub struct Side {
     pub stack: StackOut,
 }
 
-/// A place in the tree of pairs: first down the stack of the first access, then down that of the second.
+/// A node in the tree of pairs, which descends the stack of the first access and then that of the second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
-    /// An index into the tree, which comes before this one; `null` for an outermost frame.
+pub struct NodeOut {
+    /// Index of the parent, which precedes this node; `null` for an outermost frame.
     pub parent: Option<usize>,
-    pub access: Access,
+    pub access: AccessOut,
     pub frame: FrameOut,
     pub equal: u64,
     pub compared: u64,
@@ -114,20 +114,20 @@ pub struct Node {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Access {
+pub enum AccessOut {
     First,
     Second,
 }
 
-pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usize) -> Redundancy {
+pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usize) -> RedundancyOut {
     let model = source.model;
     let view = views::redundancy(model, selection);
     let (counts, rate_hz) = (model.redundancy().counts(), model.meta().rate_hz);
     let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
-    let mut lines: Vec<(&Place, &Accesses)> = view.lines.iter().collect();
+    let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
     lines.sort_by(|one, other| cost(other.1).total_cmp(&cost(one.1)));
-    let line = |(place, sum): (&Place, &Accesses)| {
-        Some(Line {
+    let line = |(place, sum): (&Line, &Accesses)| {
+        Some(LineOut {
             pid: pid(model, place.process)?,
             frame: FrameOut::from(model.frame(place.frame)?),
             native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
@@ -163,7 +163,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
     pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
     let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
         let side = |id| Side { tid: pair.tid, stack: source.stack(id) };
-        Some(Pair {
+        Some(PairOut {
             pid: pid(model, pair.process)?,
             kind: pair.kind,
             memory: pair.touched.name(),
@@ -180,7 +180,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             region: pair.region.and_then(|id| RegionOut::of(model, id)),
         })
     });
-    Redundancy {
+    RedundancyOut {
         sampler: counts.sampler.name(),
         rate_hz,
         samples: counts.samples,
@@ -197,13 +197,13 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
     }
 }
 
-fn tree(model: &Model, view: &RedundancyView) -> Vec<Node> {
+fn tree(model: &Model, view: &RedundancyView) -> Vec<NodeOut> {
     let node = |node: PairNode| {
         let frame = FrameOut::from(model.frame(node.frame)?);
-        let access = if node.is_second { Access::Second } else { Access::First };
+        let access = if node.is_second { AccessOut::Second } else { AccessOut::First };
         let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = node.sum;
-        Some(Node { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
+        Some(NodeOut { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
     };
-    // Its frames are known: none is left out.
+    // All frames are known, so no node is dropped.
     pair_tree(model, &view.pairs).into_iter().filter_map(node).collect()
 }

@@ -1,4 +1,4 @@
-//! The report's `region`: which of its arenas or segments something lies in.
+//! The report's `region`: the arena or segment that contains something.
 
 use serde::Serialize;
 
@@ -9,12 +9,12 @@ use crate::{Model, RegionId};
 pub struct RegionOut {
     /// `arena` or `segment`.
     pub kind: &'static str,
-    /// The `id` of that.
+    /// The `id` of that arena or segment.
     pub id: String,
 }
 
 impl RegionOut {
-    /// `None` for what the report has no `id` of: a MemInfo, a semaphore, what was forgotten.
+    /// `None` for what has no `id` in the report: a MemInfo, a semaphore, anything forgotten.
     pub fn of(model: &Model, region: RegionId) -> Option<Self> {
         let id = match region {
             RegionId::Arena(id) => arena::id(model, model.arenas().get(id)?)?,

@@ -1,4 +1,4 @@
-//! The report's `processes[].memory`: what of a process's memory is there.
+//! The report's `processes[].memory`: the resident memory of a process.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use crate::{Nanos, Resident};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Memory {
     pub looked_s: f64,
-    /// What the kernel counts as the process's.
+    /// The process's RSS as the kernel counts it.
     pub rss_bytes: u64,
-    /// Of that: its own, pages of files, and memory to be shared.
+    /// Parts of it: anonymous pages, file pages, shared memory.
     pub anonymous_bytes: u64,
     pub files_bytes: u64,
     pub shared_bytes: u64,
-    /// Of it what lies in segments, and that divided by the number of processes that have each page.
+    /// Pages of segments, and the same with each page divided by the number of processes that map it.
     pub segments_bytes: u64,
     pub share_bytes: u64,
-    /// `rss_bytes` with `share_bytes` in place of `segments_bytes`: what all processes have of it together counts each page
-    /// of a segment once.
+    /// `rss_bytes` with `share_bytes` instead of `segments_bytes`. Summed over all processes, it counts each page of a
+    /// segment once.
     pub counted_once_bytes: u64,
 }
 

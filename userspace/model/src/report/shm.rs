@@ -6,16 +6,16 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::{StackOut, source::Source};
-use crate::families::shm::{self, PastHolder, State, Verdict};
+use crate::families::shm::{self, PastHolder, SegmentState, SegmentVerdict};
 use crate::views;
 use crate::{Model, Nanos, Pid, RegionId, SegmentId, SegmentKind};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Segment {
+pub struct SegmentOut {
     /// `dev:ino:generation`.
     pub id: String,
     pub name: Option<String>,
-    /// As stat(2) has it.
+    /// The device number in stat(2)'s encoding.
     pub dev: u64,
     pub ino: u64,
     pub bytes: u64,
@@ -24,24 +24,24 @@ pub struct Segment {
     pub created_s: Option<f64>,
     pub unlinked_s: Option<f64>,
     pub unlinked_by: Option<Pid>,
-    /// When its memory was given back.
+    /// When its memory was freed.
     pub evicted_s: Option<f64>,
-    /// When it ended, however that is known.
+    /// When it ended, however that became known.
     pub ended_s: Option<f64>,
-    /// Bytes that have memory, each counted once, when somebody looked last; `None` for files on a disk.
+    /// Bytes backed by memory when it was last examined, each counted once; `None` for files on a disk.
     pub resident_bytes: Option<u64>,
-    /// Who holds it.
+    /// Present holders.
     pub holders: Vec<Now>,
-    /// Who held it, with the most that each had at a time.
-    pub past_holders: Vec<Past>,
-    pub passed: Vec<Pass>,
+    /// Past holders, each with the most that it held at one time.
+    pub past_holders: Vec<PastHolderOut>,
+    pub passed: Vec<PassOut>,
     pub verdict: &'static str,
-    /// Where it was made, root first.
+    /// The stack that made it, root first.
     pub stack: StackOut,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Holder {
+pub struct HolderOut {
     pub pid: Pid,
     pub fds: u32,
     pub mappings: u32,
@@ -50,11 +50,11 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Now {
     #[serde(flatten)]
-    pub holder: Holder,
-    /// What lies in its mappings, and that divided by the number of processes that have each page.
+    pub holder: HolderOut,
+    /// Resident bytes in its mappings, and the same with each page divided by the number of processes that map it.
     pub resident_bytes: Option<u64>,
     pub share_bytes: Option<u64>,
-    /// Where these lie.
+    /// Where the mappings are.
     pub ranges: Vec<Mapped>,
 }
 
@@ -62,39 +62,39 @@ pub struct Now {
 pub struct Mapped {
     pub address: String,
     pub bytes: u64,
-    /// In the segment.
+    /// Offset in the segment.
     pub offset: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Past {
+pub struct PastHolderOut {
     #[serde(flatten)]
-    pub holder: Holder,
+    pub holder: HolderOut,
     pub from_s: f64,
     pub to_s: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pass {
+pub struct PassOut {
     pub from_pid: Option<Pid>,
     pub to_pid: Pid,
     pub at_s: f64,
 }
 
-impl From<&PastHolder> for Past {
+impl From<&PastHolder> for PastHolderOut {
     fn from(past: &PastHolder) -> Self {
         let PastHolder { pid, fds, mappings, from, to, .. } = *past;
-        Self { holder: Holder { pid, fds, mappings }, from_s: from.as_secs_f64(), to_s: to.as_secs_f64() }
+        Self { holder: HolderOut { pid, fds, mappings }, from_s: from.as_secs_f64(), to_s: to.as_secs_f64() }
     }
 }
 
-/// The largest first.
-pub(super) fn segments<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Segment> + use<'m> {
+/// Largest first.
+pub(super) fn segments<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = SegmentOut> + use<'m> {
     let source = Rc::clone(source);
     let (limit, end) = (source.limit, source.selection.end());
     let mut states = views::segments(source.model, &source.selection);
     states.sort_by_key(|(_, state)| Reverse(state.segment.bytes));
-    let out = move |(id, state): (SegmentId, &'m State)| segment(&source, id, state, state.verdict_at(end));
+    let out = move |(id, state): (SegmentId, &'m SegmentState)| segment(&source, id, state, state.verdict_at(end));
     states.into_iter().take(limit).map(out)
 }
 
@@ -106,17 +106,17 @@ fn holder(model: &Model, id: SegmentId, pid: Pid, holder: &shm::Holder) -> Now {
         offset: region.offset,
     });
     Now {
-        holder: Holder { pid, fds: holder.fds, mappings: holder.mappings },
+        holder: HolderOut { pid, fds: holder.fds, mappings: holder.mappings },
         resident_bytes: holder.shown.map(|shown| shown.resident),
         share_bytes: holder.shown.map(|shown| shown.share),
         ranges: ranges.collect(),
     }
 }
 
-fn segment(source: &Source<'_>, id: SegmentId, state: &State, verdict: Verdict) -> Segment {
+fn segment(source: &Source<'_>, id: SegmentId, state: &SegmentState, verdict: SegmentVerdict) -> SegmentOut {
     let segment = &state.segment;
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
-    Segment {
+    SegmentOut {
         id: state.id(),
         name: segment.name.as_deref().map(str::to_owned),
         dev: segment.dev,
@@ -131,11 +131,11 @@ fn segment(source: &Source<'_>, id: SegmentId, state: &State, verdict: Verdict) 
         ended_s: seconds(state.ended),
         resident_bytes: state.allocated.filter(|_| state.segment.kind != SegmentKind::File),
         holders: state.holders.iter().map(|(pid, of)| holder(source.model, id, *pid, of)).collect(),
-        past_holders: state.past.iter().map(Past::from).collect(),
+        past_holders: state.past.iter().map(PastHolderOut::from).collect(),
         passed: state
             .passed
             .iter()
-            .map(|pass| Pass { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
+            .map(|pass| PassOut { from_pid: pass.from, to_pid: pass.to, at_s: pass.at.as_secs_f64() })
             .collect(),
         verdict: verdict.name(),
         stack: source.maybe_stack(state.stack),

@@ -1,4 +1,4 @@
-//! What a report is made of.
+//! The input of a report.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{FrameOut, StackOut};
 use crate::{Model, Selection, StackId};
 
-/// Stacks that are kept as JSON has them. When there are more, they are made again.
+/// How many stacks are kept in JSON form. Others are made again.
 const STACKS: usize = 1 << 10;
 
-/// A model, the part of it that the report is about, and its stacks as JSON has them.
+/// A model, the part of it that the report covers, and its stacks in JSON form.
 pub(super) struct Source<'model> {
     pub(super) model: &'model Model,
     pub(super) selection: Selection,
@@ -33,7 +33,7 @@ impl<'model> Source<'model> {
         Arc::clone(stacks.entry(id).or_insert_with(|| frames().collect()))
     }
 
-    /// Empty where there is none.
+    /// Empty if there is no stack.
     pub(super) fn maybe_stack(&self, id: Option<StackId>) -> StackOut {
         id.map(|id| self.stack(id)).unwrap_or_default()
     }

@@ -6,28 +6,28 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::views;
 use crate::{
     Library, Model, Nanos, Operation, Pid, ProcessRef, Protocol, Region, RegionId, Selection, Tid, TransferId,
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Transfer {
+pub struct TransferOut {
     pub pid: Pid,
-    /// The thread that asked for it.
+    /// The thread that requested it.
     pub tid: Tid,
     pub library: Library,
     pub operation: Operation,
-    /// Of a transfer of several buffers: those of its parts, without what announces them.
+    /// For a transfer of several buffers, the bytes of its parts without the header messages.
     pub bytes: u64,
     pub tag: Option<String>,
     pub immediate: bool,
     pub delayed: bool,
-    /// `None` where it was not seen.
+    /// `None` if it was not seen.
     pub protocol: Option<Protocol>,
     pub registered_s: Option<f64>,
-    /// `None` where the moment was not seen.
+    /// `None` if the moment was not seen.
     pub submitted_s: Option<f64>,
     pub completed_s: Option<f64>,
     pub notified_s: Option<f64>,
@@ -37,28 +37,28 @@ pub struct Transfer {
     pub parent: Option<String>,
     pub id: String,
     pub buffer: String,
-    /// The endpoint's address, or for receives the worker's.
+    /// Address of the endpoint or, for receives, of the worker.
     pub endpoint: String,
     pub region: Option<BufferRegion>,
     pub submit_tid: Option<Tid>,
     pub complete_tid: Option<Tid>,
     pub wake_tid: Option<Tid>,
-    /// Root first; of a part, where the whole was asked for.
+    /// Root first. For a part, the stack that requested the whole.
     pub stack: StackOut,
 }
 
-/// What a buffer lies in, innermost.
+/// The innermost region that contains a buffer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BufferRegion {
     /// `arena`, `segment` or `meminfo`.
     pub kind: &'static str,
-    /// The `id` of that; of a MemInfo `pid:address` of its data.
+    /// Its `id`; for a MemInfo, `pid:address` of its data.
     pub id: String,
-    /// The innermost Python frame of its birth, where that was seen.
+    /// The innermost Python frame of its birth stack, if that was seen.
     pub born_at: Option<FrameOut>,
 }
 
-/// All transfers of a kind that are over, told of singly or not.
+/// All finished transfers of a kind, recorded individually or not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TransferCount {
     pub pid: Pid,
@@ -68,16 +68,16 @@ pub struct TransferCount {
     pub bytes: u64,
     pub immediate: u64,
     pub failed: u64,
-    /// From being submitted to being completed, of all together.
+    /// Total time from submission to completion.
     pub total_s: f64,
-    /// Of `count`, those that were counted when they were submitted, for there were too many: how they ended, and how long they
-    /// took, is not among the sums before.
+    /// The part of `count` that was only counted at submission, because there were too many. Their outcomes and
+    /// durations are missing from the sums above.
     pub unfollowed: u64,
-    /// One in so many of the others is among `transfers`, at times at least.
+    /// At times, only one in this many of the others is in `transfers`.
     pub told_every: u32,
 }
 
-/// How long a stage of a process's transfers took, of those among `transfers`.
+/// How long a stage took, over the process's entries in `transfers`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TransferStage {
     pub pid: Pid,
@@ -87,7 +87,7 @@ pub struct TransferStage {
     pub p90_s: f64,
     pub p99_s: f64,
     pub max_s: f64,
-    /// By powers of two; those that are not empty.
+    /// Non-empty buckets, by powers of two.
     pub histogram: Vec<Bucket>,
 }
 
@@ -97,18 +97,17 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// How many of a process's transfers were registered and not handed to UCX.
+/// How many of a process's transfers were registered but not handed to UCX.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TransferQueue {
     pub pid: Pid,
-    /// The first change and the last.
+    /// The times of the first and last change.
     pub from_s: f64,
     pub to_s: f64,
-    /// The most in each of so many equal parts of the time between.
+    /// The maximum in each of `QUEUE_PARTS` equal parts of the time in between.
     pub depths: Vec<u64>,
 }
 
-/// Parts of the time for which the depth of a queue is told.
 const QUEUE_PARTS: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,31 +116,31 @@ pub struct Worker {
     pub tid: Tid,
     pub role: &'static str,
     pub mode: &'static str,
-    /// The share of its time on a CPU or ready to be.
+    /// The share of its time that it was running or runnable.
     pub busy: f64,
-    /// The share of its time with Python on its stack; `None` where the family `cpu` has no sample of it.
+    /// The share of its time with Python on its stack; `None` if the family `cpu` has no sample of it.
     pub python: Option<f64>,
-    /// Counted for some milliseconds now and then; `None` where it was not.
+    /// Counted in bursts of a few milliseconds; `None` if it was not counted.
     pub progress_per_s: Option<f64>,
     pub queue_max: u64,
-    /// `None` where the family `gil` was off.
+    /// `None` if the family `gil` was off.
     pub gil_wait_s: Option<f64>,
 }
 
-pub(super) fn transfers<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Transfer> + use<'m> {
+pub(super) fn transfers<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = TransferOut> + use<'m> {
     let source = Rc::clone(source);
     let limit = source.limit;
     let rows = views::transfers(source.model, &source.selection);
-    let out = move |(id, state, bytes): (_, &'m State, _)| transfer(&source, id, state, bytes);
+    let out = move |(id, state, bytes): (_, &'m TransferState, _)| transfer(&source, id, state, bytes);
     rows.into_iter().take(limit).filter_map(out)
 }
 
-fn transfer(source: &Source<'_>, id: TransferId, state: &State, bytes: u64) -> Option<Transfer> {
+fn transfer(source: &Source<'_>, id: TransferId, state: &TransferState, bytes: u64) -> Option<TransferOut> {
     let model = source.model;
     let transfer = &state.transfer;
     let hex = |number: u64| format!("{number:#x}");
     let seconds = |at: Option<Nanos>| at.map(Nanos::as_secs_f64);
-    Some(Transfer {
+    Some(TransferOut {
         pid: pid(model, transfer.process)?,
         tid: transfer.tid,
         library: transfer.library,
@@ -205,11 +204,11 @@ pub(super) fn counts(model: &Model, selection: &Selection) -> Vec<TransferCount>
 }
 
 pub(super) fn stages(model: &Model, selection: &Selection) -> Vec<TransferStage> {
-    let mut processes: BTreeMap<ProcessRef, Vec<&State>> = BTreeMap::new();
+    let mut processes: BTreeMap<ProcessRef, Vec<&TransferState>> = BTreeMap::new();
     for (_, state) in model.ucx().transfers().filter(|(_, state)| views::has_transfer(selection, state)) {
         processes.entry(state.transfer.process).or_default().push(state);
     }
-    let of_one = |(process, states): (ProcessRef, Vec<&State>)| {
+    let of_one = |(process, states): (ProcessRef, Vec<&TransferState>)| {
         let pid = pid(model, process)?;
         Some(views::stages(&states.into_iter()).map(|(stage, spread)| stage_out(pid, stage, &spread)))
     };

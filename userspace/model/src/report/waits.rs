@@ -11,7 +11,7 @@ use crate::families::{Times, gil, offcpu};
 use crate::{Pid, Tid, WaitReason, Waker};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OffCpu {
+pub struct SleepOut {
     pub pid: Pid,
     pub tid: Tid,
     /// Root first.
@@ -19,9 +19,9 @@ pub struct OffCpu {
     pub reason: WaitReason,
     #[serde(flatten)]
     pub spent: Spent,
-    /// How many stacks the figures rest on: they are exact if it is `count`.
+    /// The number of stacks behind the figures. They are exact if it equals `count`.
     pub stacks: u64,
-    /// Who ended the longest sleeps together first.
+    /// Sorted by the total length of the sleeps they ended, longest first.
     pub wakers: Vec<WakerCount>,
 }
 
@@ -34,18 +34,19 @@ pub struct WakerCount {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Gil {
+pub struct GilWaitOut {
     pub pid: Pid,
     pub waiter: ThreadStack,
     pub holder: Option<ThreadStack>,
-    /// The waits that began behind the holder, the time that was spent behind it, and the longest whole wait that was
-    /// spent behind it in part.
+    /// The number of waits that began behind the holder, the time spent behind it, and the longest whole wait that was
+    /// at least partly behind it.
     #[serde(flatten)]
     pub spent: Spent,
-    /// What `count` counts: `waits`; or `pieces` of at most a switch interval if stacks were sampled, which are at least as many.
-    /// Times are exact for a thread as a whole, and its lines and holders share them by estimate then.
+    /// The unit of `count`: `waits`, or `pieces` if stacks were sampled. Pieces last at most a switch interval, so
+    /// there are at least as many. The times of a whole thread are exact, but their split over lines and holders is
+    /// then an estimate.
     pub count_of: &'static str,
-    /// How many stacks the figures rest on.
+    /// The number of stacks behind the figures.
     pub stacks: u64,
 }
 
@@ -55,7 +56,7 @@ pub struct ThreadStack {
     pub stack: StackOut,
 }
 
-/// Of each sleep's wakers, those who woke it most.
+/// How many wakers each sleep lists.
 const WAKERS: usize = 3;
 
 impl From<(&Waker, Times)> for WakerCount {
@@ -65,13 +66,13 @@ impl From<(&Waker, Times)> for WakerCount {
 }
 
 /// Most time first.
-pub(super) fn offcpu<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = OffCpu> + use<'m> {
+pub(super) fn offcpu<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = SleepOut> + use<'m> {
     let source = Rc::clone(source);
     let (model, limit) = (source.model, source.limit);
     let mut sums: Vec<_> = model.offcpu().sums(&source.selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
-    let row = move |(key, sum): (offcpu::Key, offcpu::Sum<'_>)| {
-        Some(OffCpu {
+    let row = move |(key, sum): (offcpu::SleepKey, offcpu::SleepSum<'_>)| {
+        Some(SleepOut {
             pid: pid(model, key.place.process)?,
             tid: key.place.tid,
             stack: source.stack(key.place.stack),
@@ -85,14 +86,14 @@ pub(super) fn offcpu<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = OffCpu
 }
 
 /// Most time first.
-pub(super) fn gil<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = Gil> + use<'m> {
+pub(super) fn gil<'m>(source: &Rc<Source<'m>>) -> impl Iterator<Item = GilWaitOut> + use<'m> {
     let source = Rc::clone(source);
     let (model, limit) = (source.model, source.limit);
     let mut sums: Vec<_> = model.gil().sums(&source.selection).into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.times.total));
     let of_thread = move |tid, id| ThreadStack { tid, stack: source.stack(id) };
-    let row = move |(key, sum): (gil::Key, gil::Sum)| {
-        Some(Gil {
+    let row = move |(key, sum): (gil::GilKey, gil::GilSum)| {
+        Some(GilWaitOut {
             pid: pid(model, key.waiter.process)?,
             waiter: of_thread(key.waiter.tid, key.waiter.stack),
             holder: key.holder.map(|holder| of_thread(holder.tid, holder.stack)),

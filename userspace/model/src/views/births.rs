@@ -1,38 +1,38 @@
-//! Arenas and MemInfos by where they were born.
+//! Arenas and MemInfos by birth line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::families::Forgotten;
-use crate::families::arena::State;
+use crate::families::arena::ArenaState;
 use crate::{ArenaId, FrameId, Model, Nanos, ProcessRef, Region, RegionId, Selection, StackId, Transfer};
 
-/// The arenas of one kind, or the MemInfos, that one line of one process gave birth to.
+/// The arenas of one kind, or the MemInfos, born at one line of one process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BirthRow {
     pub process: ProcessRef,
     pub kind: Arc<str>,
-    /// The innermost Python frame; `None` where the birth was not seen, or has none.
+    /// The innermost Python frame; `None` if the birth was not seen, or had none.
     pub frame: Option<FrameId>,
-    /// Those that live, or did so when their process ended, and those that there have been.
+    /// Live ones, or those alive when their process ended, and the total ever born.
     pub live: u64,
     pub born: u64,
-    /// Of those that live.
+    /// Bytes of the live ones.
     pub bytes: u64,
-    /// Of those that live and were looked at.
+    /// Slabs of the live ones that were examined.
     pub slabs: u64,
     pub used: u64,
     pub used_bytes: u64,
-    /// When the first of those that live began.
+    /// When the oldest live one began.
     pub since: Option<Nanos>,
-    /// Of arenas.
+    /// Only for arenas.
     pub ids: Vec<ArenaId>,
-    /// One of those that gave birth.
+    /// One of their birth stacks.
     pub stack: Option<StackId>,
 }
 
 impl BirthRow {
-    /// The share of slabs with anything in them.
+    /// The share of slabs in use.
     pub fn fullness(&self) -> Option<f64> {
         (self.slabs > 0).then(|| self.used as f64 / self.slabs as f64)
     }
@@ -49,8 +49,8 @@ impl BirthRow {
         self.bytes = self.bytes.saturating_add(sum.kept_bytes);
     }
 
-    /// As it was right before `end`; how full it is was seen when somebody looked last.
-    fn add(&mut self, id: ArenaId, state: &State, end: Nanos) {
+    /// Adds an arena as it was just before `end`. Its fullness is from the last examination.
+    fn add(&mut self, id: ArenaId, state: &ArenaState, end: Nanos) {
         self.born += 1;
         self.ids.push(id);
         if !state.is_kept_at(end) {
@@ -67,8 +67,8 @@ impl BirthRow {
     }
 }
 
-/// Whether an arena lived in the time, and in one of the processes, that `selection` has.
-pub fn is_selected(state: &State, selection: &Selection) -> bool {
+/// Whether an arena lived in the time and in one of the processes of `selection`.
+pub fn is_selected(state: &ArenaState, selection: &Selection) -> bool {
     let is_picked = selection.processes.as_ref().is_none_or(|picked| picked.contains(&state.arena.process));
     let is_before = selection.to.is_none_or(|to| state.begun < to);
     let is_after = selection.from.is_none_or(|from| state.died.is_none_or(|(died, _)| died >= from));
@@ -81,12 +81,12 @@ pub fn birthplace(model: &Model, stack: Option<StackId>) -> Option<FrameId> {
     frames.iter().rev().find(|id| model.is_python(**id)).copied()
 }
 
-/// What a transfer's buffer lay in, innermost, when the transfer was asked for.
+/// The innermost region that contained a transfer's buffer when the transfer was requested.
 pub fn buffer_region<'model>(model: &'model Model, transfer: &Transfer) -> Option<&'model Region> {
     model.region_at_time(transfer.process, transfer.buffer, transfer.begun()?)
 }
 
-/// Where the segment, arena or MemInfo was born that a region is a piece of.
+/// The birth stack of the segment, arena or MemInfo that a region is part of.
 pub fn region_birth(model: &Model, region: &Region) -> Option<StackId> {
     match region.id {
         RegionId::Segment(id) => model.shm().get(id)?.stack,
@@ -95,7 +95,7 @@ pub fn region_birth(model: &Model, region: &Region) -> Option<StackId> {
     }
 }
 
-/// Those that hold the most memory first.
+/// Sorted by the memory they hold, most first.
 pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
     let mut rows: BTreeMap<(ProcessRef, Arc<str>, Option<FrameId>), BirthRow> = BTreeMap::new();
     let mut put = |process: ProcessRef, kind: &Arc<str>, stack: Option<StackId>, add: &dyn Fn(&mut BirthRow)| {
@@ -107,7 +107,7 @@ pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
     for (id, state) in model.arenas().arenas().filter(|(_, state)| is_selected(state, selection)) {
         put(state.arena.process, &state.arena.kind, model.arenas().birth(state), &|row| row.add(id, state, end));
     }
-    // When these lived is not known any more.
+    // The lifetimes of forgotten arenas are unknown.
     let forgotten = model.arenas().forgotten().filter(|_| selection.from.or(selection.to).is_none());
     for (birth, sum) in forgotten.filter(|(birth, _)| selection.has_process(birth.process)) {
         put(birth.process, &birth.kind, birth.stack, &|row| row.add_forgotten(sum));
@@ -117,7 +117,7 @@ pub fn arenas(model: &Model, selection: &Selection) -> Vec<BirthRow> {
     rows
 }
 
-/// What holds the most memory first.
+/// Sorted by the memory they hold, most first.
 pub fn meminfos(model: &Model, selection: &Selection) -> Vec<BirthRow> {
     let kind: Arc<str> = Arc::from("MemInfo");
     let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), BirthRow> = BTreeMap::new();

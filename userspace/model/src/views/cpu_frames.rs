@@ -1,49 +1,49 @@
-//! Frames with their CPU time and the samples that it rests on.
+//! Frames with their CPU time and its standard error.
 
 use std::hash::Hash;
 
 use foldhash::HashMap;
 
 use super::Look;
-use crate::families::cpu::Sum;
+use crate::families::cpu::CpuSum;
 use crate::{FrameId, Model, Nanos, Place, ProcessRef, Selection};
 
-/// A frame of a process.
+/// A frame in one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuRow {
     pub process: ProcessRef,
     pub frame: FrameId,
     /// Samples in which it is the leaf.
-    pub own: Sum,
+    pub own: CpuSum,
     /// Samples in which it appears; recursion counts once.
-    pub total: Sum,
-    /// The standard errors of the two times.
+    pub total: CpuSum,
+    /// The standard errors of the own and the total time.
     pub own_error: Nanos,
     pub total_error: Nanos,
 }
 
-/// A line or a function, of all processes together.
+/// A line or function, over all processes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuLineRow {
     pub frame: FrameId,
-    pub own: Sum,
-    pub total: Sum,
+    pub own: CpuSum,
+    pub total: CpuSum,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuLines {
     /// In the order of [`cpu_frames`].
     pub rows: Vec<CpuLineRow>,
-    /// What the rows are shares of.
-    pub all: Sum,
+    /// The sum that the rows are shares of.
+    pub all: CpuSum,
 }
 
-/// The frames of the selected samples: most own time first, then most total, then in the order of frame ids.
+/// The frames of the selected samples, sorted by own time, then total time, then frame id.
 pub fn cpu_frames(model: &Model, selection: &Selection) -> Vec<CpuRow> {
     let (rows, all) = added(model, selection, |place, frames: &mut Vec<_>| {
         frames.extend(model.stack(place.stack).iter().map(|frame| (*frame, place.process)));
     });
-    let error = |part: Sum| Nanos::from_secs_f64(part.share_of(&all).1 * all.time.as_secs_f64());
+    let error = |part: CpuSum| Nanos::from_secs_f64(part.share_of(&all).1 * all.time.as_secs_f64());
     rows.into_iter()
         .map(|Row { key: (frame, process), own, total }| CpuRow {
             process,
@@ -56,7 +56,7 @@ pub fn cpu_frames(model: &Model, selection: &Selection) -> Vec<CpuRow> {
         .collect()
 }
 
-/// The lines or functions of the selected samples, as `look` sees them; its weight is not asked.
+/// The lines or functions of the selected samples as `look` groups them. The weight in `look` is ignored.
 pub fn cpu_lines(model: &Model, selection: &Selection, look: Look) -> CpuLines {
     let (rows, all) =
         added(model, selection, |place, frames: &mut Vec<_>| frames.extend(look.frames(model, place.stack)));
@@ -64,21 +64,20 @@ pub fn cpu_lines(model: &Model, selection: &Selection, look: Look) -> CpuLines {
     CpuLines { rows, all }
 }
 
-/// What the sums are of.
 struct Row<K> {
     key: K,
-    own: Sum,
-    total: Sum,
+    own: CpuSum,
+    total: CpuSum,
 }
 
-/// The sums of what `keys` has of each stack, root first, and of all samples.
+/// Sums over the keys that `keys` extracts from each stack (root first), and over all samples.
 fn added<K: Copy + Ord + Hash>(
     model: &Model,
     selection: &Selection,
     keys: impl Fn(&Place, &mut Vec<K>),
-) -> (Vec<Row<K>>, Sum) {
-    let mut sums: HashMap<K, (Sum, Sum)> = HashMap::default();
-    let (mut all, mut seen) = (Sum::default(), Vec::new());
+) -> (Vec<Row<K>>, CpuSum) {
+    let mut sums: HashMap<K, (CpuSum, CpuSum)> = HashMap::default();
+    let (mut all, mut seen) = (CpuSum::default(), Vec::new());
     for (place, sum) in model.cpu().sums(selection) {
         all.add(sum);
         seen.clear();

@@ -6,22 +6,22 @@ use super::Look;
 use super::weight::add;
 use crate::{FrameId, Model, ProcessRef, Selection};
 
-/// One frame (of one process, when the view is split by process).
+/// A frame, or a frame in one process if the view is split by process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRow {
     pub process: Option<ProcessRef>,
     pub frame: FrameId,
-    /// The weight of the stacks in which it is the leaf.
+    /// Weight of the stacks in which it is the leaf.
     pub own: u64,
-    /// The weight of the stacks in which it appears; recursion counts once.
+    /// Weight of the stacks in which it appears; recursion counts once.
     pub total: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FramesView {
-    /// Most own weight first, then most total, then in the order of frame ids.
+    /// Sorted by own weight, then total weight, then frame id.
     pub rows: Vec<FrameRow>,
-    /// What the rows are shares of.
+    /// The weight that the rows are shares of.
     pub total: u64,
 }
 

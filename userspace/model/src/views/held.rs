@@ -1,14 +1,14 @@
-//! Memory that is held, by where it was made.
+//! Memory that is still held, by the stack that made it.
 
 use super::weight::Piece;
 use crate::families::nrt::Site;
 use crate::{Model, Nanos, Pid, Place, ProcessRef, Selection, StackId, Tid};
 
-/// No stack has this number: where memory was made that was there before.
+/// A stack id that no stack has, for memory that existed before the recording.
 const UNKNOWN: StackId = StackId(u32::MAX);
 
-/// Arenas, segments and MemInfos that were not given back by the end of the selected time, and when they were made. What lived
-/// until its process ended counts. Memory belongs to no thread: it is put down to the main one.
+/// Arenas, segments and MemInfos that were not freed by the end of the selected time, and when they were made. Memory
+/// that lived until its process ended counts. It belongs to no thread, so it is attributed to the main one.
 pub(super) fn held<'a>(model: &'a Model, selection: &'a Selection) -> impl Iterator<Item = Piece> + 'a {
     let end = selection.end();
     let piece = move |at: Nanos, process: ProcessRef, stack: Option<StackId>, bytes: u64| {
@@ -25,7 +25,7 @@ pub(super) fn held<'a>(model: &'a Model, selection: &'a Selection) -> impl Itera
         let is_held = state.ended.is_none_or(|at| at >= end);
         let bytes = state.allocated.unwrap_or(state.segment.bytes);
         let process = |pid: Pid| model.process_at(pid, state.begun).map(|(id, _)| id);
-        // One that was there before is its first holder's.
+        // A segment from before the recording is attributed to its first holder.
         let process =
             state.segment.creator.and_then(process).or_else(|| state.holders.keys().copied().find_map(process))?;
         is_held.then(|| piece(state.begun, process, state.stack, bytes))?

@@ -1,15 +1,15 @@
-//! The line of a program that a stack belongs to.
+//! The line of the program that a stack belongs to.
 
 use crate::{Frame, FrameId, FrameKind, Model, StackId};
 
-/// Parts of paths that only installed packages and the standard library have.
+/// Path components of installed packages and the standard library.
 const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python3"];
 
-/// What the interpreter itself, and what runs below it, is in.
+/// Module names of the interpreter and the libraries below it.
 const INTERPRETERS: [&str; 6] = ["python", "libpython", "libc.so", "libc-", "libpthread", "ld-"];
 
-/// Where a thread asks something of the interpreter: a line, as [`own_line`] has it, and of a thread of C the innermost
-/// function with a name that is not the interpreter's.
+/// Where a thread calls into the interpreter: the line that [`own_line`] finds or, for a native thread, its innermost
+/// named function outside the interpreter.
 pub fn asked_at(model: &Model, stack: StackId) -> Option<FrameId> {
     let is_native = |frame: &Frame| {
         let module = frame.module.as_deref().unwrap_or_default();
@@ -20,7 +20,8 @@ pub fn asked_at(model: &Model, stack: StackId) -> Option<FrameId> {
     own_line(model, stack).or_else(native)
 }
 
-/// The innermost Python frame that is not of an installed package or the standard library; without one, the innermost.
+/// The innermost Python frame outside installed packages and the standard library, or the innermost one if there is
+/// none.
 pub fn own_line(model: &Model, stack: StackId) -> Option<FrameId> {
     let python = |id: &FrameId| model.frame(*id).filter(|frame| frame.kind == FrameKind::Python);
     let is_own = |id: &&FrameId| {

@@ -1,4 +1,4 @@
-//! The machine in five lines: what Python uses, waits for, holds and sends, and what watching it costs; each over time.
+//! The machine at a glance, each line over time: what Python uses, waits for, holds and sends, and what watching costs.
 
 use crate::Family;
 use std::cmp::Reverse;
@@ -9,12 +9,12 @@ use foldhash::HashMap;
 use super::slots::Running;
 use super::weight::add;
 use super::{Series, Slots, gil_shares, own_line, spread, transfers};
-use crate::families::nrt::Sum;
+use crate::families::nrt::SiteSum;
 use crate::{FrameId, Model, Nanos, ProcessRef, Selection, StackId, Tid};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// `None` where the family was off, as below.
+    /// `None` if the family was off; the same holds for the fields below.
     pub cpu: Option<CpuLine>,
     pub gil: Option<GilLine>,
     pub memory: Option<MemoryLine>,
@@ -25,31 +25,31 @@ pub struct Machine {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuLine {
-    /// That Python processes kept busy on average.
+    /// The number of cores that Python processes kept busy, on average.
     pub cores: f64,
-    /// The line of a program at which most of it went, and its share.
+    /// The line of a program with the most CPU time, and its share.
     pub hottest: Option<(FrameId, f64)>,
     pub series: Series,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GilLine {
-    /// The process whose threads wait most, and the thread of it that holds the GIL longest.
+    /// The process whose threads wait most, and the thread in it that holds the GIL longest.
     pub process: Option<ProcessRef>,
     pub holder: Option<Tid>,
-    /// Of that process's time.
+    /// Share of that process's time.
     pub held: f64,
-    /// Threads that waited on average, in all processes.
+    /// The average number of waiting threads, over all processes.
     pub wanted: f64,
     pub series: Series,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryLine {
-    /// What lives at the end of the time: segments, arenas, MemInfos; each `(how many, bytes)`.
+    /// What is alive at the end of the time: segments, arenas, MemInfos. Each is `(count, bytes)`.
     pub segments: (u64, u64),
     pub arenas: (u64, u64),
-    /// Of an earlier time than the latest that is not known.
+    /// Unknown for an earlier time than the latest.
     pub meminfos: Option<(u64, u64)>,
     /// Bytes of segments and arenas.
     pub series: Series,
@@ -60,9 +60,9 @@ pub struct TransfersLine {
     pub count: u64,
     pub bytes: u64,
     pub pending: u64,
-    /// From being asked for to the end.
+    /// From request to end.
     pub p90: Nanos,
-    /// Bytes of those that ended.
+    /// Bytes of finished transfers.
     pub series: Series,
 }
 
@@ -139,7 +139,7 @@ fn memory(model: &Model, selection: &Selection, slots: Slots) -> MemoryLine {
     }
     if selection.end() > model.now() {
         let sums = model.nrt().sums().filter(|(site, _)| selection.has_process(site.process));
-        let add = |(count, bytes): (u64, u64), sum: &Sum| (count + sum.live(), bytes.saturating_add(sum.bytes));
+        let add = |(count, bytes): (u64, u64), sum: &SiteSum| (count + sum.live(), bytes.saturating_add(sum.bytes));
         line.meminfos = Some(sums.fold((0, 0), |all, (_, sum)| add(all, sum)));
     }
     line.series = running.series();
@@ -176,7 +176,7 @@ fn cost(model: &Model, slots: Slots) -> Series {
         }
     }
     let mean = |(sum, count): &(f64, u32)| (sum / f64::from(*count) * 1e6) as u64;
-    // A word of it is about the time since the one before.
+    // A cost report covers the time since the one before.
     let next = |slot: usize| sums.range(slot..).next().map_or(0, |(_, sum)| mean(sum));
     (0..slots.count).map(next).collect()
 }

@@ -1,4 +1,4 @@
-//! Tables and trees over a model, for screens, reports and exports alike.
+//! Tables and trees computed from a model, for screens, reports and exports.
 
 mod births;
 mod cpu_frames;
@@ -41,12 +41,12 @@ pub use weight::{Unit, Weight};
 
 use crate::{FrameId, Model, StackId};
 
-/// What makes two frames the same.
+/// The criterion by which two frames are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
     #[default]
     Line,
-    /// All lines of a function are one; they are shown at its first line.
+    /// Merges all lines of a function, shown at its first line.
     Function,
 }
 
@@ -59,7 +59,7 @@ impl By {
     }
 }
 
-/// How stacks are looked at, and what they weigh.
+/// How stacks are grouped, and what they weigh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Look {
     pub by: By,
@@ -68,7 +68,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// The frames of a stack as this look sees them, root first.
+    /// The frames of a stack, root first, after grouping.
     pub fn frames(self, model: &Model, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
         self.native.frames(model, stack).map(move |id| self.by.frame(model, id))
     }

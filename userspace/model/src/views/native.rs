@@ -1,4 +1,4 @@
-//! How much native code is shown with Python code.
+//! How much native code appears between Python frames.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl Native {
         }
     }
 
-    /// The next setting when the key is pressed.
+    /// The next setting when the user presses the key.
     #[must_use]
     pub fn next(self) -> Self {
         match self {

@@ -1,21 +1,22 @@
-//! Pairs of accesses as one tree for all threads: down the stack of the first access, and from there down that of the second.
+//! Pairs of accesses as one tree for all threads. It descends the stack of the first access, and then that of the
+//! second.
 
 use std::collections::BTreeMap;
 
 use crate::families::redundancy::{PairOf, PairSum};
 use crate::{FrameId, Model};
 
-/// What has less than one in so many of the pairs is left out.
+/// Branches with less than one in this many pairs are omitted.
 const LEAST: u64 = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairNode {
-    /// In the tree's order; a parent comes before its children.
+    /// Index in the tree; a parent precedes its children.
     pub parent: Option<usize>,
     pub frame: FrameId,
-    /// It belongs to the second access's stack, not to the first one's.
+    /// It belongs to the stack of the second access.
     pub is_second: bool,
-    /// Of all pairs that lead through it.
+    /// Sum over all pairs that pass through it.
     pub sum: PairSum,
 }
 
@@ -25,7 +26,7 @@ struct Branch {
     children: BTreeMap<(bool, FrameId), usize>,
 }
 
-/// Its nodes, each before its children, those with more redundant bytes first.
+/// Nodes of the tree, parents first, siblings by redundant bytes, most first.
 pub fn pair_tree(model: &Model, pairs: &BTreeMap<PairOf, PairSum>) -> Vec<PairNode> {
     let mut branches = vec![Branch::default()];
     for (pair, sum) in pairs {
@@ -49,11 +50,11 @@ pub fn pair_tree(model: &Model, pairs: &BTreeMap<PairOf, PairSum>) -> Vec<PairNo
 fn flatten(branches: &[Branch]) -> Vec<PairNode> {
     let least = branches[0].sum.compared.div_ceil(LEAST);
     let mut nodes: Vec<PairNode> = Vec::new();
-    // Of each branch the node above it.
+    // Each entry is a branch and the node above it.
     let mut open = vec![(0, None)];
     while let Some((at, parent)) = open.pop() {
         let mut below: Vec<_> = branches[at].children.iter().collect();
-        // The last that is pushed is the first to come.
+        // The last to be pushed is the first to be visited.
         below.sort_by_key(|(_, child)| (branches[**child].sum.redundant_bytes, branches[**child].sum.compared));
         let above = match parent {
             None => None,

@@ -1,4 +1,4 @@
-//! What native code that Python calls accesses, by line, of a time.
+//! Accesses of native code that Python calls, by line, within a time.
 
 use crate::Family;
 use std::collections::BTreeMap;
@@ -12,32 +12,32 @@ pub struct RedundancyView {
     pub lines: BTreeMap<Line, Accesses>,
     pub calls: BTreeMap<CallOf, CallSum>,
     pub pairs: BTreeMap<PairOf, PairSum>,
-    /// The CPU time of processes, in samples at the full rate.
+    /// CPU time of each process, as samples at the full rate.
     samples: BTreeMap<ProcessRef, f64>,
 }
 
 impl RedundancyView {
-    /// The share of a process's CPU time that a line's native code has.
+    /// A line's native code as a share of its process's CPU time.
     pub fn share(&self, line: Line) -> f64 {
         let weight = self.lines.get(&line).map_or(0.0, |sum| sum.weight as f64);
         let all = self.samples.get(&line.process).copied().unwrap_or(0.0).max(weight);
         if all > 0.0 { weight / all } else { 0.0 }
     }
 
-    /// That of a call: its part of the line's samples.
+    /// The share of a call: its part of the line's samples.
     pub fn share_of_call(&self, call: &CallOf, compared: u64) -> f64 {
         let samples = self.lines.get(&call.line).map_or(0, |sum| sum.samples).max(compared).max(1);
         self.share(call.line) * compared as f64 / samples as f64
     }
 }
 
-/// Ten seconds are too few to prove anything: of a time that moves, all that is kept.
+/// A moving selection is extended to all kept time, because ten seconds prove nothing.
 pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
     if !model.is_on(Family::Redundancy) {
         return RedundancyView::default();
     }
     let lasting = selection.lasting();
-    // Not more than there are samples for.
+    // CPU samples may be kept for a shorter time.
     let kept = Some(model.cpu().since()).filter(|since| *since > model.redundancy().since());
     let selection = &Selection { from: lasting.from.max(kept), ..lasting };
     let of_processes = Selection { tid: None, ..selection.clone() };
@@ -53,7 +53,7 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
     }
 }
 
-/// The second ones of pairs of stores, by their lines.
+/// Pairs of stores, by the line of the second one.
 pub fn stores(model: &Model, selection: &Selection, is_meant: impl Fn(&Pair) -> bool) -> BTreeMap<Line, PairSum> {
     let mut sums: BTreeMap<Line, PairSum> = BTreeMap::new();
     for (pair, _) in model.redundancy().pairs(selection) {
@@ -67,7 +67,7 @@ pub fn stores(model: &Model, selection: &Selection, is_meant: impl Fn(&Pair) -> 
     sums
 }
 
-/// Whether the address of a pair lay in one of these, or in what lies in it; `None` where it is not known.
+/// Whether a pair's address lay in one of these regions, or in a region inside one. `None` if its address is unknown.
 pub fn lies_in(model: &Model, pair: &Pair, is_meant: impl Fn(RegionId) -> bool) -> Option<bool> {
     let address = pair.address?;
     Some(model.regions_at_time(pair.process, address, pair.at).any(|region| is_meant(region.id)))

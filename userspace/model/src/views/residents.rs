@@ -1,4 +1,4 @@
-//! What processes have in memory.
+//! Resident memory of processes.
 
 use crate::{Model, Nanos, ProcessRef, Resident, Selection};
 
@@ -9,7 +9,7 @@ pub struct ResidentRow {
     pub resident: Resident,
 }
 
-/// Those that live and were looked at; what has the most first.
+/// Living processes that were examined, largest first.
 pub fn residents(model: &Model, selection: &Selection) -> Vec<ResidentRow> {
     let alive = model.processes().filter(|(id, state)| selection.has_process(*id) && state.ended.is_none());
     let mut rows: Vec<ResidentRow> = alive

@@ -2,10 +2,10 @@
 
 use crate::{Model, Nanos, Selection};
 
-/// A number over time.
+/// A number over time, one value per slot.
 pub type Series = Vec<u64>;
 
-/// Equal parts of a span of time.
+/// A span of time, divided into equal slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
     pub from: Nanos,
@@ -14,18 +14,18 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// The parts of the time that `selection` has, from the first time that is known on.
+    /// Divides the time of `selection`, but not before the earliest known time.
     pub fn new(model: &Model, selection: &Selection, count: usize) -> Self {
         let to = selection.to.unwrap_or(model.now()).min(model.now());
         Self { from: selection.from.unwrap_or_default().min(to), to, count }
     }
 
-    /// How long each is, in nanoseconds.
+    /// Length of a slot in nanoseconds.
     pub fn length(&self) -> f64 {
         self.to.saturating_sub(self.from).0.max(1) as f64 / self.count.max(1) as f64
     }
 
-    /// Where a time lies, in slots from the first one's beginning on.
+    /// The position of a time, in slots from the beginning of the first.
     fn position(&self, at: Nanos) -> f64 {
         (at.saturating_sub(self.from).0 as f64 / self.length()).min(self.count as f64)
     }
@@ -35,12 +35,12 @@ impl Slots {
         is_inside.then(|| (self.position(at) as usize).min(self.count - 1))
     }
 
-    /// When one begins.
+    /// When a slot begins.
     pub fn start(&self, slot: usize) -> Nanos {
         self.from.saturating_add(Nanos((slot as f64 * self.length()) as u64))
     }
 
-    /// The slots that a stretch of time covers, each with the share of it that is covered.
+    /// The slots that a span covers, each with the covered share.
     pub fn covered(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = (usize, f64)> + use<> {
         let slots = self.ends(from, to).map_or(0..0, |(first, last)| first..last + 1);
         let (first, last) = (self.position(from), self.position(to.max(from)));
@@ -50,7 +50,7 @@ impl Slots {
         })
     }
 
-    /// The first and the last of them.
+    /// The first and the last slot that a span covers.
     pub fn ends(&self, from: Nanos, to: Nanos) -> Option<(usize, usize)> {
         let is_inside = from <= self.to && to >= self.from && self.count > 0;
         let slot = |at: Nanos| (self.position(at) as usize).min(self.count.saturating_sub(1));
@@ -58,7 +58,7 @@ impl Slots {
     }
 }
 
-/// What comes and goes, added up.
+/// A running total of amounts that come and go.
 pub(super) struct Running(Vec<i128>);
 
 impl Running {
@@ -73,7 +73,7 @@ impl Running {
         }
     }
 
-    /// What there was in each slot.
+    /// The amount in each slot.
     pub(super) fn series(self) -> Series {
         let count = self.0.len() - 1;
         let sums = self.0.into_iter().take(count).scan(0_i128, |sum, change| {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_and_no_slots_do_no_harm() {
+    fn no_time_and_no_slots_are_safe() {
         for slots in [Slots { count: 0, ..TEN }, Slots { to: TEN.from, ..TEN }] {
             assert!(slots.covered(Nanos(0), Nanos(u64::MAX)).count() <= slots.count);
             assert!(slots.of(TEN.from).is_none_or(|slot| slot < slots.count));

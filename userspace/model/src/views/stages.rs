@@ -1,24 +1,24 @@
-//! How long the stages of transfers take, and how many transfers wait to be handed to UCX.
+//! Duration of the stages of transfers, and how many transfers wait to be handed to UCX.
 
 use std::collections::BTreeMap;
 
 use super::transfers::has_transfer;
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::{Model, Nanos, ProcessRef, Selection};
 
-/// How many of something there were, from a time on.
+/// A count over time: each value holds from its time on.
 type Depths = Vec<(Nanos, u64)>;
 
-/// A stretch in the life of a transfer.
+/// A stage in the life of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// Registered with UCXX, not handed to UCX yet.
+    /// Registered with UCXX, not yet handed to UCX.
     Queued,
-    /// With UCX.
+    /// Handed to UCX.
     Pending,
-    /// Over, and the future not handed over yet.
+    /// Complete, with its future not yet handed over.
     Completed,
-    /// The future was handed over, and is not set yet.
+    /// Its future was handed over but is not yet set.
     Notified,
 }
 
@@ -34,8 +34,8 @@ impl Stage {
         }
     }
 
-    /// When it began and ended.
-    pub fn of(self, state: &State) -> Option<(Nanos, Nanos)> {
+    /// When the stage began and ended.
+    pub fn of(self, state: &TransferState) -> Option<(Nanos, Nanos)> {
         let transfer = &state.transfer;
         Some(match self {
             Self::Queued => (transfer.registered?, transfer.submitted.filter(|_| !transfer.operation.is_multi())?),
@@ -46,8 +46,8 @@ impl Stage {
     }
 }
 
-/// Lengths are counted by powers of two: the first bucket has those below 1 µs, each of the others those from
-/// [`bucket_start`] on, the last one all that are longer.
+/// Durations are counted in buckets by powers of two. The first bucket is below 1 µs, each other one begins at
+/// [`bucket_start`], and the last one has no upper bound.
 pub const BUCKETS: usize = 26;
 
 /// Where a bucket begins.
@@ -60,7 +60,7 @@ fn bucket(length: Nanos) -> usize {
     ((u64::BITS - micros.leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
-/// How long a stage took: of so many, half took no longer than `p50`, and so on.
+/// The distribution of a stage's durations: half of `count` took at most `p50`, and so on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
     pub count: u64,
@@ -84,8 +84,8 @@ pub fn spread(mut lengths: Vec<Nanos>) -> Spread {
     Spread { count: lengths.len() as u64, p50: at(50), p90: at(90), p99: at(99), max: at(100), histogram }
 }
 
-/// Of these transfers; how long those of several buffers were pending is told by their parts.
-pub fn stages<'model>(states: &(impl Iterator<Item = &'model State> + Clone)) -> [(Stage, Spread); 4] {
+/// The stages of these transfers. A transfer of several buffers is pending while its parts are, so only they count.
+pub fn stages<'model>(states: &(impl Iterator<Item = &'model TransferState> + Clone)) -> [(Stage, Spread); 4] {
     Stage::ALL.map(|stage| {
         let own = states.clone().filter(|state| stage != Stage::Pending || !state.transfer.operation.is_multi());
         let lengths = own.filter_map(|state| stage.of(state));
@@ -93,12 +93,12 @@ pub fn stages<'model>(states: &(impl Iterator<Item = &'model State> + Clone)) ->
     })
 }
 
-/// How many transfers were registered and not handed to UCX, whenever that changed.
+/// How many transfers were registered but not handed to UCX, at each change.
 pub fn queue(model: &Model, selection: &Selection) -> Depths {
     depths(queued(model, selection).flat_map(|(_, changes)| changes).collect())
 }
 
-/// The same of each process that has such.
+/// The same as [`queue`], by process.
 pub fn queues(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Depths> {
     let mut all: BTreeMap<ProcessRef, Vec<(Nanos, i64)>> = BTreeMap::new();
     for (process, changes) in queued(model, selection) {
@@ -107,13 +107,13 @@ pub fn queues(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, Dept
     all.into_iter().map(|(process, changes)| (process, depths(changes))).collect()
 }
 
-/// The process of each transfer that waited to be handed to UCX, and how it made the queue longer and shorter.
+/// The changes to the queue of transfers that wait to be handed to UCX, each with its process.
 fn queued<'a>(
     model: &'a Model,
     selection: &'a Selection,
 ) -> impl Iterator<Item = (ProcessRef, impl Iterator<Item = (Nanos, i64)>)> + 'a {
     let all = model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state));
-    all.filter_map(|(_, State { transfer, .. })| {
+    all.filter_map(|(_, TransferState { transfer, .. })| {
         let is_delayed = transfer.is_delayed() || transfer.submitted.is_none();
         let registered = transfer.registered.filter(|_| is_delayed && !transfer.operation.is_multi())?;
         let submitted = transfer.submitted.map(|submitted| (submitted, -1));
@@ -131,7 +131,7 @@ fn depths(mut changes: Vec<(Nanos, i64)>) -> Depths {
     changes.into_iter().map(add).collect()
 }
 
-/// The most that waited at once in each of `slots` equal parts of the time between the first change and the last.
+/// The longest queue in each of `slots` equal parts of the time between the first and last change.
 pub fn queue_over_time(changes: &[(Nanos, u64)], slots: usize) -> Vec<u64> {
     let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else { return Vec::new() };
     let length = last.saturating_sub(*first).0.max(1);
@@ -140,7 +140,7 @@ pub fn queue_over_time(changes: &[(Nanos, u64)], slots: usize) -> Vec<u64> {
     for (at, after) in changes {
         let share = at.saturating_sub(*first).0 as f64 / length as f64;
         let slot = ((share * slots as f64) as usize).min(slots.saturating_sub(1));
-        // What waited before waited on until now.
+        // The previous length held until now.
         for passed in deepest.iter_mut().take(slot + 1).skip(from) {
             *passed = depth.max(*passed);
         }

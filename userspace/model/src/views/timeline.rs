@@ -1,6 +1,6 @@
-//! What threads did, what memory lived and what was sent, side by side over time.
+//! What threads did, what memory existed and what was sent, side by side over time.
 //!
-//! Time is cut into equal slots, so that what is kept and drawn does not grow with what happened.
+//! Time is cut into equal slots, so that the result does not grow with the number of events.
 
 use crate::Family;
 use std::collections::BTreeMap;
@@ -9,40 +9,40 @@ use super::slots::Running;
 use super::{Series, Slots, Stage, arenas, birthplace, has_transfer, segments};
 use crate::{FrameId, Model, Nanos, ProcessRef, SegmentId, Selection, StackId, Tid, WaitReason};
 
-/// Lanes of one process, and of all together.
+/// Limits the lanes: threads, arenas and segments per process, and lanes in total.
 const THREADS: usize = 64;
 const ARENAS: usize = 4;
 const SEGMENTS: usize = 32;
 const LANES: usize = 512;
-/// Threads that are added up, those that are seen first.
+/// Limits the threads that are summed: the first seen are kept.
 const KEPT: usize = 2048;
-/// Functions that are told apart in one slot.
+/// Limits the functions distinguished within one slot.
 const FUNCTIONS: usize = 16;
 const REASONS: usize = WaitReason::ALL.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LaneId {
     Thread(ProcessRef, Tid),
-    /// Arenas that one line gave birth to.
+    /// Arenas born at one line.
     Arenas(ProcessRef, Option<FrameId>),
     /// Transfers in one stage.
     Transfers(ProcessRef, Stage),
     Segment(SegmentId),
-    /// How many findings rest on what happened then; none of [`timeline`]'s.
+    /// The number of findings supported by events then. [`timeline`] makes no such lane.
     Findings,
-    /// How many measures kept pyobs inside the budget.
+    /// The number of measures that kept pyobs inside the budget.
     Shed,
 }
 
 /// What a thread did for most of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Ran in this function, the innermost of Python where there is one.
+    /// Ran this function: the innermost Python one if there is one.
     Ran(Option<FrameId>),
     Waited(WaitReason),
 }
 
-/// One for each slot.
+/// One value per slot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
     Doing(Vec<Option<Doing>>),
@@ -60,7 +60,7 @@ pub struct Lane {
 pub struct Timeline {
     pub slots: Slots,
     pub lanes: Vec<Lane>,
-    /// Lanes that there is no room for.
+    /// The number of lanes left out for lack of room.
     pub others: usize,
 }
 
@@ -70,7 +70,7 @@ impl Default for Timeline {
     }
 }
 
-/// What is known of a thread in one slot, in nanoseconds.
+/// A thread's time in one slot, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     ran: Vec<(Option<FrameId>, f64)>,
@@ -101,8 +101,8 @@ impl Slot {
     }
 }
 
-/// What was shed, if anything, and lanes of the processes that `selection` has, the busiest process first; of its times, those in
-/// `slots`.
+/// The lane of what was shed, if anything was, and the lanes of the processes in `selection`, busiest process first.
+/// The times in `slots` replace those of `selection`.
 pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline {
     let within =
         Selection { from: Some(slots.from), to: Some(Nanos(slots.to.0.saturating_add(1))), ..selection.clone() };
@@ -118,7 +118,7 @@ pub fn timeline(model: &Model, selection: &Selection, slots: Slots) -> Timeline 
             cells: Cells::Doing(slots.iter().map(Slot::doing).collect()),
         }));
     }
-    // Nearly every process has memory from before the recording: behind all others it crowds out nothing.
+    // Nearly every process has memory from before the recording. Placed last, its lanes crowd out nothing.
     let mut of_before = Vec::new();
     for lane in arena_lanes(model, &within, slots).into_iter().chain(transfer_lanes(model, &within, slots)) {
         match lane.id {
@@ -162,7 +162,7 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
     let mut all = BTreeMap::new();
     let mut functions: BTreeMap<StackId, Option<FrameId>> = BTreeMap::new();
     let has_gil = model.is_on(Family::Gil);
-    // One that ends later may have begun before.
+    // A wait that ends later may begin within the slots.
     let later = Selection { from: Some(slots.from), ..selection.clone() };
     let within = Selection { to: Some(Nanos(slots.to.0.saturating_add(1))), ..later.clone() };
     for sample in model.cpu().selected(&within) {
@@ -179,7 +179,7 @@ fn threads(model: &Model, selection: &Selection, slots: Slots) -> Threads {
     let waits = waits.map(|wait| (wait.process, wait.tid, WaitReason::Gil, (wait.from, wait.at), wait.total));
     for (process, tid, reason, (from, at), total) in sleeps.chain(waits) {
         let Some(cells) = of_thread(&mut all, (process, tid), slots) else { continue };
-        // Several sleeps are somewhere in that time.
+        // The exact times of merged sleeps are unknown, so they are spread evenly.
         let density = (total.0 as f64 / at.saturating_sub(from).0.max(1) as f64).min(1.0);
         for (slot, share) in slots.covered(from, at) {
             cells[slot].waited[reason as usize] += share * slots.length() * density;
@@ -229,7 +229,7 @@ fn transfer_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lan
     let mut lanes: BTreeMap<(ProcessRef, Stage), Running> = BTreeMap::new();
     for (_, state) in model.ucx().transfers().filter(|(_, state)| has_transfer(selection, state)) {
         for stage in Stage::ALL {
-            // One that has no end goes on.
+            // A segment or transfer without an end continues.
             let open =
                 (stage == Stage::Pending && state.transfer.completed.is_none()).then_some(state.transfer.submitted);
             let open = open.flatten().map(|from| (from, slots.to));
@@ -249,7 +249,7 @@ fn transfer_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lan
 fn segment_lanes(model: &Model, selection: &Selection, slots: Slots) -> Vec<Lane> {
     let mut segments = segments(model, selection);
     segments.sort_by_key(|(id, state)| (std::cmp::Reverse(state.segment.bytes), *id));
-    let lane = |(id, state): (SegmentId, &crate::families::shm::State)| {
+    let lane = |(id, state): (SegmentId, &crate::families::shm::SegmentState)| {
         let mut sums = Running::new(slots);
         sums.add(slots, (state.begun, state.ended.unwrap_or(slots.to)), state.segment.bytes);
         Lane { id: LaneId::Segment(id), cells: Cells::Amounts(sums.series()) }

@@ -4,25 +4,25 @@ use crate::Family;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{gil_shares, queues};
-use crate::families::ucx::State;
+use crate::families::ucx::TransferState;
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, TransferId, TransferThread};
 
-/// UCXX announces the parts of a transfer of several buffers in messages of this size, each up to so many
+/// UCXX announces the parts of a transfer of several buffers in messages of this size, each for up to 100 parts
 /// (cpp/include/ucxx/header.h, HeaderFramesSize).
 const HEADER_BYTES: u64 = 1209;
 const HEADER_PARTS: usize = 100;
 
-/// Whether it belongs to one of the processes, threads and times that `selection` has.
-pub fn has_transfer(selection: &Selection, state: &State) -> bool {
+/// Whether it matches the processes, threads and times of `selection`.
+pub fn has_transfer(selection: &Selection, state: &TransferState) -> bool {
     let transfer = &state.transfer;
     let ends_after = selection.from.is_none_or(|from| state.ended().is_none_or(|ended| ended >= from));
     let begins_before = selection.to.is_none_or(|to| transfer.begun().is_none_or(|begun| begun < to));
     selection.has_thread(transfer.process, transfer.tid) && ends_after && begins_before
 }
 
-/// In the order in which they were first seen, with their bytes: those of a transfer of several buffers are its parts',
-/// without what announces them.
-pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(TransferId, &'model State, u64)> {
+/// Transfers in the order of first sight, with their bytes. A transfer of several buffers has the bytes of its parts,
+/// without the header messages.
+pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(TransferId, &'model TransferState, u64)> {
     let mut parts: BTreeMap<TransferId, Vec<u64>> = BTreeMap::new();
     for (_, state) in model.ucx().transfers() {
         if let Some(parent) = state.transfer.parent {
@@ -43,11 +43,11 @@ pub fn transfers<'model>(model: &'model Model, selection: &Selection) -> Vec<(Tr
 fn payload(parts: &[u64]) -> u64 {
     let headers = parts.len().div_ceil(HEADER_PARTS + 1);
     let announcing = parts.iter().filter(|bytes| **bytes == HEADER_BYTES).take(headers).sum::<u64>();
-    // A recording may say anything.
+    // A recording may contain any numbers.
     parts.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(announcing)
 }
 
-/// What a thread has to do with transfers.
+/// The role of a thread in transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Progress,
@@ -71,31 +71,31 @@ pub struct WorkerRow {
     pub process: ProcessRef,
     pub tid: Tid,
     pub role: Role,
-    /// How the process's progress is made.
+    /// The process's mode of making progress.
     pub mode: &'static str,
     pub thread: TransferThread,
-    /// The share of its time on a CPU or ready to be.
+    /// The share of its time that it was running or runnable.
     pub busy: f64,
-    /// The share of its time with Python on its stack. `None` where the family `cpu` has no sample of it.
+    /// The share of its time with Python on its stack. `None` if the family `cpu` has no sample of it.
     pub python: Option<f64>,
-    /// How often it makes progress a second, where that was counted.
+    /// Progress calls per second, if they were counted.
     pub progress: Option<f64>,
-    /// Of a thread that makes progress: the most that were registered at once and not handed to UCX.
+    /// For a thread that makes progress: the most transfers that were registered but not handed to UCX at one time.
     pub queue_max: u64,
-    /// `None` where the family `gil` was off.
+    /// `None` if the family `gil` was off.
     pub gil_wait: Option<Nanos>,
-    /// The times at which it waited for the GIL, and how long it held it.
+    /// How often it waited for the GIL, and how long it held it.
     pub gil_waits: u64,
     pub gil_held: Nanos,
 }
 
-/// From here on a thread does nothing else.
+/// The busy share from which a thread does nothing but poll.
 const POLLS: f64 = 0.9;
-/// A thread leaves progress to another that makes more than so many times as much of it: at its end UCXX fetches what is left by the
-/// thread that asked.
+/// A thread leaves progress to another one that makes more than this many times as much of it. The thread that
+/// requested the last transfers completes what is left when UCXX shuts down.
 const LEAVES: u64 = 10;
 
-/// What threads did is looked at over all of a time that moves, for their roles.
+/// Roles take long to tell, so a moving selection is extended to all kept time.
 pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     let shares = gil_shares(model, selection);
     let samples = samples_by_thread(model, selection);
@@ -131,7 +131,7 @@ pub fn workers(model: &Model, selection: &Selection) -> Vec<WorkerRow> {
     rows
 }
 
-/// Of the threads that have to do with transfers: their samples with Python frames, and all.
+/// For the threads that work on transfers: samples with Python frames, and all samples.
 fn samples_by_thread(model: &Model, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), (u64, u64)> {
     let threads: BTreeSet<_> = model.ucx().threads().map(|thread| (thread.process, thread.tid)).collect();
     let mut samples = BTreeMap::new();
@@ -158,8 +158,8 @@ fn progress_made(thread: &TransferThread) -> u64 {
     thread.completed.saturating_add(thread.dispatched)
 }
 
-/// What a thread is called by: of several roles the one that is farthest from UCX, for whoever tells of transfers, or waits to be
-/// told, may make progress meanwhile. `None` for one that has nothing to do with transfers.
+/// The role that a thread is shown with. If it has several, the one farthest from UCX wins, because a thread that
+/// notifies, or waits to be notified, may make progress meanwhile. `None` if it does not work on transfers.
 pub fn role(model: &Model, process: ProcessRef, tid: Tid) -> Option<Role> {
     model.ucx().thread(process, tid).and_then(|thread| roles(thread).max())
 }
@@ -180,7 +180,7 @@ fn busy(thread: &TransferThread) -> f64 {
     (thread.awake.as_secs_f64() / thread.observed.as_secs_f64()).min(1.0)
 }
 
-/// A thread that makes the progress of others is there for that; one that makes its own does so in between.
+/// A thread that makes progress for others is dedicated to it. A thread that makes its own does so in between.
 fn mode(model: &Model, threads: &[TransferThread], thread: &TransferThread) -> &'static str {
     match (is_apart(model, threads, thread), busy(thread) >= POLLS) {
         (true, false) => "thread",
@@ -190,8 +190,9 @@ fn mode(model: &Model, threads: &[TransferThread], thread: &TransferThread) -> &
     }
 }
 
-/// Whether others ask, or are woken, and leave progress to this thread. It may ask, too: parts of transfers are asked for where the
-/// one before them is completed. Where nobody asks for what comes (active messages), it is another thread than the first.
+/// Whether other threads request transfers or are woken, and leave progress to this one. It may request some itself,
+/// because the parts of a transfer are requested where the one before them is completed. If nobody requests what
+/// arrives (active messages), it must be a thread other than the first.
 fn is_apart(model: &Model, threads: &[TransferThread], thread: &TransferThread) -> bool {
     let leaves = |other: &TransferThread| progress_made(other).saturating_mul(LEAVES) < progress_made(thread);
     let mut others = threads.iter().filter(|other| other.process == thread.process && other.tid != thread.tid);

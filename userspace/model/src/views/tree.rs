@@ -1,4 +1,4 @@
-//! The call tree: what a flame graph draws.
+//! The call tree behind a flame graph.
 
 use foldhash::HashMap;
 
@@ -12,19 +12,19 @@ pub type NodeId = usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub parent: Option<NodeId>,
-    /// The process, for the root's children; `None` for the root.
+    /// Set only for children of the root.
     pub process: Option<ProcessRef>,
-    /// `None` for the root and for the nodes of processes.
+    /// `None` for the root and for process nodes.
     pub frame: Option<FrameId>,
-    /// The weight of the stacks that end here.
+    /// Weight of the stacks that end here.
     pub own: u64,
-    /// The weight of the stacks that pass through here.
+    /// Weight of the stacks that pass through here.
     pub total: u64,
-    /// Most weight first.
+    /// Sorted by weight, most first.
     pub children: Vec<NodeId>,
 }
 
-/// Root, then a node a process, then frames.
+/// The root, then one node per process, then frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     pub nodes: Vec<Node>,
@@ -33,7 +33,7 @@ pub struct Tree {
 impl Tree {
     pub const ROOT: NodeId = 0;
 
-    /// The nodes from the root to `node`, both included.
+    /// The nodes from the root to `node`, inclusive.
     pub fn path(&self, node: NodeId) -> Vec<NodeId> {
         let mut path: Vec<NodeId> = std::iter::successors(Some(node), |id| self.nodes[*id].parent).collect();
         path.reverse();
@@ -41,7 +41,7 @@ impl Tree {
     }
 }
 
-/// Adds up the selected stacks into a call tree: the same one from the same model.
+/// Builds the call tree of the selected stacks. The result is deterministic.
 pub fn tree(model: &Model, selection: &Selection, look: Look) -> Tree {
     let mut nodes = vec![Node { parent: None, process: None, frame: None, own: 0, total: 0, children: Vec::new() }];
     let mut index: HashMap<(NodeId, Option<ProcessRef>, Option<FrameId>), NodeId> = HashMap::default();

@@ -4,14 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::By;
-use crate::families::offcpu::Sum;
-use crate::families::{Sampled, Times, gil};
+use crate::families::gil::GilSum;
+use crate::families::offcpu::SleepSum;
+use crate::families::{Sampled, Times};
 use crate::{
     Frame, FrameId, FrameKind, Model, Nanos, Place, ProcessRef, Selection, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
-/// Sleeps as they were: one that is told of in pieces, for it goes on, is one. Of what began before the selection there is
-/// what lies in it.
+/// Whole sleeps: one that was reported in pieces while it lasted is merged. Of a sleep that began before the selection,
+/// only the part inside remains.
 pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
     let mut whole: Vec<Sleep> = Vec::new();
     let mut latest: BTreeMap<(ProcessRef, Tid), usize> = BTreeMap::new();
@@ -34,7 +35,7 @@ pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
     whole
 }
 
-/// Sleeps of one thread at one place for one reason.
+/// A thread's sleeps at one place for one reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SleepRow {
     pub process: ProcessRef,
@@ -42,17 +43,17 @@ pub struct SleepRow {
     pub reason: WaitReason,
     /// The innermost Python frame.
     pub frame: Option<FrameId>,
-    /// The native or kernel function below it in which the thread waits.
+    /// The native or kernel function below it, in which the thread waits.
     pub inner: Option<FrameId>,
     pub times: Times,
     pub sampled: Sampled,
-    /// Of the time that the thread was watched, at most 1.
+    /// Share of the time that the thread was watched, at most 1.
     pub share: f64,
-    /// Who ended the longest sleeps together.
+    /// The waker with the largest total of sleep that it ended.
     pub waker: Option<Waker>,
 }
 
-/// Waits of one thread at one place for the GIL behind another at one place.
+/// A thread's waits at one place for the GIL, behind another thread at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GilRow {
     pub process: ProcessRef,
@@ -62,19 +63,20 @@ pub struct GilRow {
     pub holder: Option<Tid>,
     /// The innermost Python frame of the holder.
     pub holder_frame: Option<FrameId>,
-    /// A wait counts behind the one who held the GIL when it began; the longest is the longest whole wait that was
-    /// spent here in part.
+    /// A wait counts under the thread that held the GIL when it began. The maximum is the longest whole wait that was
+    /// at least partly here.
     pub times: Times,
     pub sampled: Sampled,
 }
 
-/// How much of the time the GIL of a process was held, and how much of it threads waited for it.
+/// How much of the time a process's GIL was held, and how much threads waited for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GilShare {
-    /// The time of which the others are shares.
+    /// The time that the others are shares of.
     pub observed: Nanos,
     pub held: Nanos,
-    /// Of all threads together. If stacks were sampled, the time is exact, the count is of pieces of waits, and the longest is a piece.
+    /// Over all threads. If stacks were sampled, the time is exact, but the count is of pieces of waits, and the
+    /// maximum is a piece.
     pub wanted: Times,
     pub sampled: Sampled,
     pub threads: BTreeMap<Tid, GilThread>,
@@ -93,7 +95,7 @@ impl GilShare {
         share(self.held, self.observed)
     }
 
-    /// How many threads waited on average: more than 1 when they queued up.
+    /// How many threads waited on average: more than 1 if they queued up.
     pub fn wanted_share(&self) -> f64 {
         ratio(self.wanted.total, self.observed)
     }
@@ -105,17 +107,17 @@ impl GilShare {
     }
 }
 
-/// Most time first.
+/// Sorted by time, most first.
 pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
     let sums = model.offcpu().sums(selection);
-    let mut rows: BTreeMap<_, Sum<'_>> = BTreeMap::new();
+    let mut rows: BTreeMap<_, SleepSum<'_>> = BTreeMap::new();
     for (key, sum) in sums {
         let Place { process, tid, stack } = key.place;
         let frame = python_leaf(model, stack, by);
         rows.entry((process, tid, key.reason, frame, inner(model, stack))).or_default().add(sum);
     }
     let since = model.offcpu().since();
-    let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), Sum<'_>)| SleepRow {
+    let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), SleepSum<'_>)| SleepRow {
         process,
         tid,
         reason,
@@ -131,16 +133,16 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
     rows
 }
 
-/// Most time first.
+/// Sorted by time, most first.
 pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
-    let mut rows: BTreeMap<_, gil::Sum> = BTreeMap::new();
+    let mut rows: BTreeMap<_, GilSum> = BTreeMap::new();
     for (key, times) in model.gil().sums(selection) {
         let Place { process, tid, stack } = key.waiter;
         let holder_frame = key.holder.and_then(|holder| python_leaf(model, holder.stack, by));
         let row = (process, tid, python_leaf(model, stack, by), key.holder.map(|holder| holder.tid), holder_frame);
         rows.entry(row).or_default().add(times);
     }
-    let row = |((process, waiter, frame, holder, holder_frame), gil::Sum { times, sampled })| GilRow {
+    let row = |((process, waiter, frame, holder, holder_frame), GilSum { times, sampled })| GilRow {
         process,
         waiter,
         frame,
@@ -154,7 +156,7 @@ pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
     rows
 }
 
-/// For each process that holds its GIL or waits for it.
+/// Covers each process with a thread that held the GIL or waited for it.
 pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, GilShare> {
     let mut shares: BTreeMap<ProcessRef, GilShare> = BTreeMap::new();
     for ((process, tid), held) in model.gil().held(selection) {
@@ -162,7 +164,7 @@ pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, 
         share.held = share.held.saturating_add(held);
         share.threads.entry(tid).or_default().held = held;
     }
-    for (key, gil::Sum { times, sampled }) in model.gil().sums(selection) {
+    for (key, GilSum { times, sampled }) in model.gil().sums(selection) {
         let share = shares.entry(key.waiter.process).or_default();
         share.wanted.add(times);
         share.sampled.add(sampled);
@@ -190,7 +192,7 @@ fn python_leaf(model: &Model, stack: StackId, by: By) -> Option<FrameId> {
     leaf.map(|id| by.frame(model, *id))
 }
 
-/// The innermost native function below Python; of a stack that ends in the kernel at once, the system call.
+/// The innermost native function below Python. If the stack goes straight into the kernel, the system call.
 fn inner(model: &Model, stack: StackId) -> Option<FrameId> {
     let stack = model.stack(stack);
     let python = stack.iter().rposition(|id| is(model, *id, FrameKind::Python));

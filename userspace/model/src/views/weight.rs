@@ -1,4 +1,4 @@
-//! What the size of a frame stands for.
+//! What the width of a frame represents.
 
 use crate::Family;
 use std::collections::BTreeMap;
@@ -12,17 +12,17 @@ pub enum Weight {
     /// Nanoseconds of CPU time.
     #[default]
     Cpu,
-    /// Nanoseconds that threads slept, for whatever reason.
+    /// Nanoseconds that threads slept, for any reason.
     OffCpu,
-    /// Nanoseconds that threads waited for the GIL; the stacks are the waiters'.
+    /// Nanoseconds that threads waited for the GIL. The stacks are the waiters'.
     Gil,
-    /// Samples in native code that changed nothing: in dispatch, and in stores of what was there.
+    /// Redundant samples in native code: dispatch, and stores that left the value unchanged.
     Redundant,
-    /// Bytes of arenas, segments and MemInfos that were not given back; the stacks are of who made them.
+    /// Bytes of arenas, segments and MemInfos that were not freed. The stacks are those that made them.
     Bytes,
 }
 
-/// What a weight is counted in.
+/// The unit of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Samples,
@@ -30,7 +30,7 @@ pub enum Unit {
     Bytes,
 }
 
-/// When an event was, or ended, where, and what it weighs.
+/// When an event happened or ended, where, and its weight.
 pub type Piece = (Nanos, Place, u64);
 
 impl Weight {
@@ -47,7 +47,7 @@ impl Weight {
         }
     }
 
-    /// The families whose events it adds up, the usual one first.
+    /// The families whose events it sums, the main one first.
     pub fn families(self) -> &'static [Family] {
         match self {
             Self::Cpu => &[Family::Cpu],
@@ -71,7 +71,7 @@ impl Weight {
         self.families().iter().any(|family| model.is_on(*family))
     }
 
-    /// What the selected events weigh; of each family the oldest first.
+    /// The weight of each selected event, oldest first within a family.
     pub fn pieces<'a>(self, model: &'a Model, selection: &'a Selection) -> Box<dyn Iterator<Item = Piece> + 'a> {
         match self {
             Self::Cpu => {
@@ -86,7 +86,7 @@ impl Weight {
         }
     }
 
-    /// What the selected events weigh together, by stack.
+    /// Sums of the weights of the selected events, by stack.
     pub fn sums(self, model: &Model, selection: &Selection) -> BTreeMap<Place, u64> {
         if self == Self::Cpu {
             return model.cpu().sums(selection).into_iter().map(|(place, sum)| (place, sum.time.0)).collect();
@@ -116,7 +116,7 @@ impl fmt::Display for Weight {
     }
 }
 
-/// A recording may hold any number.
+/// A recording may contain any numbers, so sums saturate.
 pub(super) fn add(sum: &mut u64, weight: u64) {
     *sum = sum.saturating_add(weight);
 }

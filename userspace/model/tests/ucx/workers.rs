@@ -1,9 +1,9 @@
-//! Threads and what they have to do with transfers.
+//! Threads and their roles in transfers.
 
 use super::*;
 
 #[test]
-fn threads_are_known_by_what_they_do() {
+fn roles_follow_from_what_threads_do() {
     let notifier = TransferThread { notified: 9, ..thread(NOTIFIER, 0, 0, 0) };
     let main = TransferThread { woken: 5, ..thread(MAIN, 100, 0, SECOND) };
     let roles = |progress| {
@@ -17,7 +17,7 @@ fn threads_are_known_by_what_they_do() {
     assert_eq!(roles(thread(PROGRESS, 0, 100, 10 * SECOND)), expected("thread-polling"));
 }
 
-/// A thread that was awake for so long.
+/// A thread that requested and completed this many transfers, and was awake this long.
 fn completes(tid: Tid, registered: u64, completed: u64, awake: u64) -> TransferThread {
     TransferThread { completed, ..thread(tid, registered, 0, awake) }
 }
@@ -29,39 +29,39 @@ fn modes(threads: &[TransferThread]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_thread_that_makes_the_progress_of_others_is_there_for_it_though_it_asks_too() {
+fn a_progress_thread_is_recognized_even_if_it_requests_transfers() {
     let asks = thread(MAIN, 100, 0, SECOND);
-    // It asks for the parts that an announcement leads to, where submissions are not delayed.
+    // If submissions are not delayed, it requests the parts that a header message announces.
     assert_eq!(modes(&[asks, completes(PROGRESS, 300, 400, SECOND)]), ["thread"]);
     assert_eq!(modes(&[asks, completes(PROGRESS, 300, 400, 10 * SECOND)]), ["thread-polling"]);
-    // Where they are: of five parts of a whole it hands over one that was asked for by another.
+    // If they are delayed, it hands over one of the five parts of a whole, which another thread requested.
     let delayed = TransferThread { dispatched: 100, ..completes(PROGRESS, 400, 500, SECOND) };
     assert_eq!(modes(&[asks, delayed]), ["thread"]);
-    // Where they are only counted, who submits is taken for who asks, and ends are not seen.
+    // If transfers are only counted, the submitter is taken for the requester, and ends are not seen.
     let counted = TransferThread { dispatched: 100, ..completes(PROGRESS, 50_000, 100, SECOND) };
     assert_eq!(modes(&[asks, counted]), ["thread"]);
-    // What is left at the end is fetched by the thread that asked.
+    // The requesting thread fetches what is left at the end.
     assert_eq!(modes(&[completes(MAIN, 100, 1, SECOND), completes(PROGRESS, 3, 100, SECOND)]), ["thread"; 2]);
-    // Nobody asks for active messages: who is woken waits for them.
+    // Nobody requests active messages: the thread that is woken waits for them.
     let woken = TransferThread { woken: 5, ..thread(MAIN, 0, 0, SECOND) };
     assert_eq!(modes(&[woken, completes(PROGRESS, 3, 100, SECOND)]), ["thread"]);
     assert_eq!(modes(&[completes(PROGRESS, 0, 100, SECOND)]), ["thread"]);
 }
 
 #[test]
-fn a_thread_that_makes_its_own_progress_does_so_in_between() {
+fn a_thread_that_makes_its_own_progress_is_not_dedicated() {
     assert_eq!(modes(&[completes(MAIN, 100, 60, SECOND)]), ["blocking"]);
     assert_eq!(modes(&[completes(MAIN, 100, 60, 10 * SECOND)]), ["polling"]);
-    // A program's only thread receives active messages.
+    // The only thread of a program receives active messages.
     assert_eq!(modes(&[completes(MAIN, 0, 60, SECOND)]), ["blocking"]);
-    // Each with a worker of its own.
+    // Each thread has its own worker.
     let own = [completes(MAIN, 100, 20, SECOND), completes(PROGRESS, 100, 90, SECOND)];
     assert_eq!(modes(&own), ["blocking"; 2]);
 }
 
 #[test]
-fn the_report_and_findings_name_threads_by_the_roles_that_workers_have() {
-    // The event loop makes progress in between; another thread has nothing to do with transfers.
+fn the_report_and_findings_name_threads_with_their_roles() {
+    // The event loop makes progress in between. The other thread does not work on transfers.
     let event_loop = TransferThread { woken: 5, ..thread(MAIN, 1, 1, SECOND) };
     let notifier = TransferThread { notified: 9, ..thread(NOTIFIER, 0, 0, 0) };
     let other = Event::Thread { process: PROCESS, tid: Tid(45), name: "pool".into() };
@@ -82,9 +82,9 @@ fn the_report_and_findings_name_threads_by_the_roles_that_workers_have() {
     assert!(finding.summary.starts_with("thread 43 (python, progress) burns a core"), "{}", finding.summary);
 }
 
-/// A word a second; in the third second the thread did nothing, and from the fifth on nothing is told.
+/// One report a second. In the third second the thread did nothing, and the last report is at the end of the fourth.
 #[test]
-fn a_time_has_what_threads_did_in_it() {
+fn a_selected_time_has_only_the_work_in_it() {
     let word = |second: u64, completed, awake| TransferThread {
         at: Nanos(second * SECOND),
         completed,
@@ -122,7 +122,7 @@ fn a_time_has_what_threads_did_in_it() {
     };
     assert_eq!(workers(0, None, false), (vec![(31, 0.4)], 3));
     assert_eq!(workers(0, Some(1000), false).0, [(10, 0.5)]);
-    // A word is about the second before it.
+    // A report covers the second before it.
     assert_eq!(workers(1000, Some(2000), false), (vec![(20, 1.0)], 1));
     assert_eq!(workers(1400, Some(1500), false).0, [(20, 1.0)]);
     assert_eq!(workers(500, Some(1500), false).0, [(30, 0.75)]);
@@ -132,7 +132,7 @@ fn a_time_has_what_threads_did_in_it() {
 }
 
 #[test]
-fn a_core_that_is_burnt_by_polling_is_found() {
+fn busy_polling_is_found() {
     let polls = |transfers, awake| filled([Event::TransferThread(thread(PROGRESS, 0, transfers, awake))]);
     let model = polls(500, 95 * SECOND / 10);
     let [finding] = &found(&model, "ucx/busy-poll")[..] else { panic!() };
@@ -143,7 +143,7 @@ fn a_core_that_is_burnt_by_polling_is_found() {
 }
 
 #[test]
-fn a_core_that_computes_and_makes_progress_in_between_is_not_burnt_by_polling() {
+fn computing_with_progress_in_between_is_not_busy_polling() {
     let calls = |progress| {
         let computes = completes(MAIN, 500, 500, 95 * SECOND / 10);
         filled([Event::TransferThread(TransferThread { progress, probed: Nanos(30 * MS), ..computes })])

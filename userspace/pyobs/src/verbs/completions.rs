@@ -1,3 +1,5 @@
+//! `pyobs completions`: prints completions for a shell.
+
 use std::io;
 
 use clap::CommandFactory;
@@ -6,7 +8,7 @@ use crate::cli::{Cli, Completions};
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Completions) -> Result<(), Failure> {
-    // Into memory first: clap_complete panics when the output is closed.
+    // Written to memory first, because clap_complete panics if the output is closed.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "pyobs", &mut script);
     output(io::Write::write_all(&mut io::stdout().lock(), &script))

@@ -1,3 +1,5 @@
+//! `pyobs diff`: compares two recordings, in words, as JSON or as a flame graph.
+
 use pyobs_export::{Options, diff};
 use pyobs_model::History;
 use pyobs_model::views::Weight;

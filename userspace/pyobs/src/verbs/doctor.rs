@@ -1,3 +1,5 @@
+//! `pyobs doctor`: prints what works on this machine, what does not, and what to do.
+
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -18,7 +20,6 @@ struct Examination<'a> {
     host: String,
     kernel: String,
     checks: &'a [Check],
-    /// Every BPF program that pyobs has.
     programs: &'a [Program],
 }
 
@@ -99,7 +100,7 @@ fn words(examination: &Examination<'_>, colored: bool, out: &mut dyn Write) -> i
     )
 }
 
-/// What the verifier made of each program, and all that it said of those that it refused.
+/// Prints how the verifier judged each program, with its whole log for those it refused.
 fn verifier(programs: &[Program], out: &mut dyn Write) -> io::Result<()> {
     let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0);
     writeln!(out, "\nprograms, and how many instructions the verifier processed of each, of at most 1,000,000")?;
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_color_only_where_it_is_asked_for() {
+    fn color_appears_only_if_requested() {
         assert!(!table(false).contains("\x1b["));
         assert!(table(true).contains("\x1b[31m✘ missing"));
     }

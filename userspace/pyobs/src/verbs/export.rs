@@ -1,3 +1,5 @@
+//! `pyobs export`: writes a recording in the format of another tool.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -16,13 +18,13 @@ pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
     let options = options(arguments, &model)?;
     let format = arguments.format;
     if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
-        return Err(Failure::Usage(format!("{format} is no text for a terminal; give it a file with -o OUT")));
+        return Err(Failure::Usage(format!("{format} is not text for a terminal; give it a file with -o OUT")));
     }
     let text = in_memory(|out| pyobs_export::export(&model, format, &options, out))?;
     put(&text, arguments.output.as_deref(), &[&arguments.file])
 }
 
-/// Writes to a file, which is none of `sources`, or to standard output.
+/// Writes to `file`, which must not be one of `sources`, or to standard output.
 pub(super) fn put(text: &[u8], file: Option<&Path>, sources: &[&Path]) -> Result<(), Failure> {
     let Some(path) = file else { return output(io::stdout().lock().write_all(text)) };
     if sources.iter().any(|source| is_same(path, source)) {

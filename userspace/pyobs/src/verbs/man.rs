@@ -1,3 +1,5 @@
+//! `pyobs man`: prints the manual page.
+
 use std::io::{self, Write};
 
 use clap::{ArgAction, Command, CommandFactory};
@@ -33,7 +35,7 @@ fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A verb with its options and their values, which clap_mangen leaves out.
+/// A verb's options with their values, which clap_mangen omits.
 fn synopsis(verb: &Command) -> String {
     let options = verb.get_arguments().filter(|argument| !matches!(argument.get_action(), ArgAction::Help));
     let words = options.map(|argument| {
@@ -52,7 +54,7 @@ fn synopsis(verb: &Command) -> String {
     format!("\\fBpyobs {}\\fR {}", verb.get_name(), words.join(" "))
 }
 
-/// Text whose headings are the lines that are not indented. Lines stay as they are.
+/// Turns unindented lines into headings, and keeps the other lines as they are.
 fn sections(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix("  ") {
         Some(line) => format!("{}\n", escaped(line)),
@@ -62,13 +64,13 @@ fn sections(text: &str) -> String {
     text.lines().map(line).chain([".fi\n".to_owned()]).collect()
 }
 
-/// As roff has text: a hyphen is a minus sign, and no line is a request.
+/// Escapes text for roff: hyphens stay minus signs, and no line becomes a request.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
-/// Sections become subsections.
+/// Turns sections into subsections.
 fn below_heading(part: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(part).replace("\n.SH ", "\n.SS ").replacen(".SH ", ".SS ", 1).into_bytes()
 }

@@ -52,7 +52,7 @@ fn start(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
     })
 }
 
-/// A rate that was typed and a family that was asked for by name are held, unless a budget was typed too.
+/// The budget does not bind a typed rate or families requested by name, unless a budget was typed too.
 fn options(watch: &Watch, targets: Targets) -> Options {
     let probes = watch.probe.clone().unwrap_or_default();
     let asks_for_sleeps = probes.asked.iter().any(|family| [Family::OffCpu, Family::Gil].contains(family));
@@ -76,12 +76,12 @@ fn targets(watch: &Watch) -> Targets {
     if watch.pids.is_empty() { Targets::All } else { Targets::Pids(watch.pids.clone()) }
 }
 
-/// Called with everything attached, on each thread that exists.
+/// Call it on each existing thread once everything is attached.
 fn drop_privileges(keep: Keep) -> Result<(), Failure> {
     privileges::drop_after_attach(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
-/// The same on the thread that polls a session, which may go on putting probes.
+/// The same for the thread that polls a session, which may attach more probes.
 fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::go_first();
     if !session.goes_on_probing() {
@@ -90,7 +90,7 @@ fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
-/// Reads a recording whole: all of it one by one, or what a report needs.
+/// Reads a whole recording into a model: all events one by one, or what a report needs.
 fn load(file: &Path, history: impl Fn(&Meta) -> History) -> Result<Model, Failure> {
     let apply = |model: &mut Model, event| model.apply(&event);
     let begin = |meta: Meta| {
@@ -100,7 +100,7 @@ fn load(file: &Path, history: impl Fn(&Meta) -> History) -> Result<Model, Failur
     Ok(read(file, begin, apply)?.0)
 }
 
-/// Reads a recording whole into what takes its events one by one.
+/// Reads a whole recording, event by event.
 fn read<T>(file: &Path, begin: impl FnOnce(Meta) -> T, take: impl Fn(&mut T, Event)) -> Result<(T, Meta), Failure> {
     let mut reader = Reader::open(file).map_err(Failure::failed)?;
     let meta = reader.meta().clone();
@@ -120,7 +120,7 @@ fn read<T>(file: &Path, begin: impl FnOnce(Meta) -> T, take: impl Fn(&mut T, Eve
     Ok((taken, meta))
 }
 
-/// Writes whole or not at all: what fails half-way leaves no file that looks like a result.
+/// Writes all or nothing: a failure halfway must not leave a file that looks like a result.
 fn in_memory(write: impl FnOnce(&mut dyn io::Write) -> Result<(), pyobs_export::Error>) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
     write(&mut text).map_err(Failure::failed)?;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_that_were_asked_for_by_name_are_bound_only_by_a_typed_budget() {
+    fn families_requested_by_name_are_bound_only_by_a_typed_budget() {
         let binds = |probe: &str, budget| {
             let probe = (!probe.is_empty()).then(|| crate::probes::parse(probe).unwrap());
             options(&Watch { probe, ..watch(Some(99), budget) }, Targets::All).budget_binds_sleeps
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_contract() {
+    fn the_defaults_match_the_documentation() {
         let options = options(&watch(None, None), Targets::All);
         assert_eq!((options.rate_hz, options.budget), (99, 1.0));
         assert_eq!(options.probes, [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm]);

@@ -1,4 +1,4 @@
-//! `pyobs record`: from attaching to a file that is complete, whatever ends it.
+//! `pyobs record`: attaches, and leaves a complete file, whatever ends the recording.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use pyobs_model::number::{grouped, size};
 const WAIT: Duration = Duration::from_millis(250);
 
 pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
-    // Before signals are blocked, because the command inherits the mask.
+    // Start it before signals are blocked, because the command inherits the mask.
     let mut command = launch(arguments)?;
     let mut signals = Signals::catch()?;
     let watched = match &command {
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     };
     let session = start(&arguments.watch, watched)?;
     session.listen(&signals).map_err(Failure::failed)?;
-    // Now, when something can still be done about it, and at the end, when the first lines have scrolled away.
+    // Print them now, when the user can still react, and again at the end, when these lines have scrolled away.
     for refusal in session.meta().refusals() {
         exit::say(&refusal);
     }
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     if let Some(command) = &mut command
         && let Err(error) = command.go()
     {
-        // Nothing was recorded, and nobody wants a file that says so.
+        // Nothing was recorded, so leave no empty file.
         drop(writer);
         let _ = fs::remove_file(&path);
         return Err(not_executable(&arguments.command[0].to_string_lossy(), &error));
@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     let mut recording = Recording::new(session, writer, path, command.is_none());
     let ended = recording.run(arguments.duration, command.as_mut(), &mut signals);
     let closed = recording.close();
-    // At once: the command may run for days yet.
+    // Report it now, because the command may run for days.
     let failure = ended.and(closed).err().map(|failure| exit::tell(&failure));
     let status = command.as_mut().map_or(0, |command| wait(command, &mut signals));
     Ok(failure.unwrap_or(status))
@@ -66,13 +66,13 @@ fn launch(arguments: &Record) -> Result<Option<Launch>, Failure> {
 }
 
 fn not_executable(name: &str, error: &io::Error) -> Failure {
-    // The system's words, without the number that the standard library adds.
+    // The system's message, without the error number that the standard library appends.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     Failure::Command(launch::failure_code(error), format!("cannot run {name}: {text}; check its name and its path"))
 }
 
-/// After the recording: pyobs stands for the command until it ends, and passes on what should end it.
+/// After the recording: waits for the command to end, and passes signals on to it.
 fn wait(command: &mut Launch, signals: &mut Signals) -> u8 {
     loop {
         match command.try_wait() {
@@ -89,7 +89,8 @@ fn wait(command: &mut Launch, signals: &mut Signals) -> u8 {
     }
 }
 
-/// False when the command cannot be told. Ctrl-C has reached it already: the terminal tells everybody in front of it.
+/// Returns false if the command cannot be signalled. Ctrl-C has reached it already, because the terminal signals the
+/// whole foreground group.
 fn pass_on(signal: Signal, command: &Launch) -> bool {
     let pid = i32::try_from(command.pid()).ok().and_then(rustix::process::Pid::from_raw);
     signal == Signal::Interrupt || pid.is_some_and(|pid| rustix::process::kill_process(pid, signal.for_kill()).is_ok())
@@ -102,18 +103,19 @@ struct Recording {
     samples: u64,
     lost: u64,
     progress: Progress,
-    /// The writer takes no more.
+    /// The writer accepts no more events.
     broken: bool,
 }
 
 impl Recording {
-    /// `alone`: nobody else writes to the terminal.
+    /// `alone`: no other process writes to the terminal.
     fn new(session: Session, writer: Background, path: PathBuf, alone: bool) -> Self {
         let progress = Progress::new(alone, Duration::ZERO);
         Self { session, writer, path, samples: 0, lost: 0, progress, broken: false }
     }
 
-    /// Until the time is over, the command or the watched processes have ended, or a signal asks for the end.
+    /// Records until the duration is over, the command or the watched processes have ended, or a signal requests the
+    /// end.
     fn run(
         &mut self,
         duration: Option<Duration>,
@@ -136,7 +138,7 @@ impl Recording {
             while let Some(signal) = signals.take() {
                 match command.as_deref() {
                     Some(_) if signal == Signal::Interrupt => {}
-                    // Asked a second time, pyobs ends without it.
+                    // At the second request, pyobs ends without waiting for the command.
                     Some(command) if !passed_on && pass_on(signal, command) => passed_on = true,
                     _ => return Ok(()),
                 }
@@ -154,7 +156,7 @@ impl Recording {
         }
     }
 
-    /// Of the recording.
+    /// Time since the recording began.
     fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.session.now().0)
     }
@@ -185,18 +187,18 @@ impl Recording {
         });
     }
 
-    /// Detaches, and leaves a complete file; says where it is.
+    /// Detaches, completes the file, and prints where it is.
     fn close(mut self) -> Result<(), Failure> {
         let (refusals, unfound) = (self.session.meta().refusals(), self.session.unfound());
         self.progress.show_now("ending: functions that were seen last get their names");
         let mut last = Vec::new();
         self.session.finish(&mut last);
-        // The latest event is of the end.
+        // The latest event marks the end.
         let seconds = last.iter().filter_map(Event::at).max().unwrap_or_default().as_secs_f64();
         let (samples, lost) = last_counts(self.samples, self.lost, &last);
         self.progress.clear();
         if self.broken {
-            // The error of the write that failed is what the user is told.
+            // The user sees the error of the write that failed.
             return Ok(());
         }
         let mut writer = self.writer;
@@ -225,7 +227,7 @@ fn summary(path: &Path, seconds: f64, samples: u64, lost: u64) -> String {
     )
 }
 
-/// As a shell takes it for one word.
+/// Quotes a path as one word for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
@@ -236,7 +238,7 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// A name that is free, in the current folder.
+/// An unused name in the current folder.
 fn default_path() -> PathBuf {
     let base = default_name(&local_time());
     let names = std::iter::once(format!("{base}.pyobs")).chain((2..1000).map(|n| format!("{base}-{n}.pyobs")));
@@ -251,10 +253,10 @@ fn default_name(time: &libc::tm) -> String {
 fn local_time() -> libc::tm {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let seconds = libc::time_t::try_from(now.as_secs()).unwrap_or_default();
-    // SAFETY: integers and a pointer that may be null, for which zero is valid.
+    // SAFETY: it has only integers and a nullable pointer, for which zero is valid.
     let mut time = unsafe { std::mem::zeroed() };
-    // SAFETY: both addresses are those of values that live here. It reads the environment, which nothing in pyobs ever
-    // changes. When it fails, the time stays zero.
+    // SAFETY: both addresses are of live values. localtime_r reads the environment, which pyobs never changes. If it
+    // fails, the time stays zero.
     unsafe { libc::localtime_r(&raw const seconds, &raw mut time) };
     time
 }
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_cannot_run_is_named() {
+    fn the_error_names_a_command_that_cannot_run() {
         let missing = not_executable("pythn", &io::Error::from_raw_os_error(libc::ENOENT));
         let said = "cannot run pythn: No such file or directory; check its name and its path".to_owned();
         assert_eq!(missing, Failure::Command(127, said));

@@ -1,3 +1,5 @@
+//! `pyobs report`: prints what happened in a recording, in words or as JSON.
+
 use std::io::{self, BufWriter, Write};
 
 use pyobs_export::{Error, Format, Options};
@@ -11,7 +13,7 @@ const DEFAULT_ROWS: usize = 20;
 
 pub(super) fn run(arguments: &Report) -> Result<(), Failure> {
     let model = load(&arguments.file, |_| History::Sums)?;
-    // Not in memory first: of a long recording it can be more than there is.
+    // Written directly, because the report of a long recording may not fit in memory.
     let mut out = BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
         let options = Options { limit: arguments.limit, ..Options::default() };

@@ -1,3 +1,5 @@
+//! `pyobs top`: the live dashboard. One thread captures, and the main thread draws.
+
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -18,21 +20,21 @@ use crate::signals::Signals;
 
 const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
 const WAIT: Duration = Duration::from_millis(500);
-/// Libraries that no process has mapped by then are reported.
+/// Libraries that no process has mapped after this time are reported.
 const UNFOUND_AFTER: Nanos = Nanos(10_000_000_000);
-/// When the dashboard falls behind by so much, capture waits for it, and what the kernel's ring cannot hold is counted.
+/// If the dashboard falls this many batches behind, capture waits for it, and losses of the kernel's ring are counted.
 const BATCHES: usize = 64;
 
 pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::Usage("top needs a terminal; `pyobs record` writes to a file instead".to_owned()));
     }
-    // Before any thread starts, because each inherits the mask.
+    // Before any thread starts, because threads inherit the mask.
     let signals = Signals::catch_with_resize()?;
     let (sender, batches) = mpsc::channel(BATCHES);
     let (begun, beginning) = std::sync::mpsc::channel();
     let (watch, targets) = (arguments.watch.clone(), targets(&arguments.watch));
-    // Closed when the dashboard goes away, for capture sleeps long.
+    // Closed when the dashboard ends. It wakes capture, whose polls are far apart.
     let (gone, here) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| Failure::failed(io::Error::from(error)))?;
     let capture = thread::Builder::new()
@@ -48,7 +50,7 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("a thread could not be started: {error}; try again")))?;
     let stopped = |_| Failure::Failed("capture ended by a mistake in pyobs itself".to_owned());
     let meta = beginning.recv().map_err(stopped)??;
-    // Each of the two threads has its own.
+    // Rights belong to threads, so each of the two drops its own.
     drop_privileges(Keep::Reading)?;
     let started = meta.started.clone();
     let source_line = Box::new(move |pid: Pid, file: &str, line| source::line(Some(pid.0), file, line, &started));
@@ -57,20 +59,20 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
         Options { source: Source::Live, color: Color::detect(), source_line, signals: Some(Box::new(signals)) };
     let shown = pyobs_tui::run(model, batches, options);
     drop(here);
-    // The dashboard has dropped its end of the channel, so capture ends; if it panicked, the hook has told it.
+    // The dashboard has dropped its end of the channel, so capture ends. If it panicked, the hook has reported that.
     let captured = capture.join();
     shown.map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))?;
     captured.map_err(|_| Failure::Failed("capture ended by a mistake in pyobs itself".to_owned()))
 }
 
-/// On the thread that will poll: a session stays where it was made.
+/// Runs on the thread that will poll, because a session cannot move to another thread.
 fn begin(watch: &Watch, targets: Targets) -> Result<Session, Failure> {
     let session = start(watch, targets)?;
     drop_privileges_for(&session, Keep::Reading)?;
     Ok(session)
 }
 
-/// Until the dashboard goes away, the watched processes have ended, or the kernel gives nothing any more.
+/// Captures until the dashboard ends, the watched processes have ended, or the kernel side fails.
 fn capture(mut session: Session, sender: &Sender<Batch>, gone: &OwnedFd) {
     if let Err(error) = session.listen(gone) {
         _ = sender.blocking_send(Batch::Failed(error.to_string()));
@@ -92,7 +94,7 @@ fn capture(mut session: Session, sender: &Sender<Batch>, gone: &OwnedFd) {
             is_unfound_told = true;
         }
         for note in notes {
-            // A dashboard that is gone is seen below.
+            // A closed dashboard is detected below.
             let _ = send(Batch::Note(note));
         }
         if sender.is_closed() {

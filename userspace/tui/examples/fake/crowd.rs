@@ -1,4 +1,4 @@
-//! A machine that has much of everything.
+//! The example's crowded machine: 200 processes with events of all families.
 
 use pyobs_model::{
     Access, Arena, ArenaChange, ArenaId, Event, Filled, FrameId, Library, MemInfoChange, MemInfoId, Nanos, Operation,
@@ -7,14 +7,14 @@ use pyobs_model::{
 };
 
 use super::programs::Program;
-use super::{Fake, Fall, frame};
+use super::{Activity, Fake, frame};
 
 const PROCESSES: u32 = 200;
-/// Of each process.
+/// Stacks, arenas and transfers per process.
 const STACKS: u32 = 10;
 const DEPTH: u32 = 25;
 const ARENAS: u32 = 20;
-/// Each process has something new in one round of so many.
+/// Each process emits events in one of this many rounds.
 const ROUNDS: u32 = 10;
 const MAPPED: u64 = 0x7f00_0000_0000;
 
@@ -52,9 +52,10 @@ pub(super) fn many(events: &mut Vec<Event>) -> Fake {
                 events.push(Event::Frame { id: FrameId(id), frame: frame(&text) });
             }
             events.push(Event::Stack { id: StackId(number), frames: frames.map(FrameId).collect() });
-            shapes.push((Fall::Samples(1), StackId(number)));
+            shapes.push((Activity::Samples(1), StackId(number)));
         }
-        let mut wait = |reason, thread, ms, nth| shapes.push((Fall::Wait { reason, thread, ms }, stack(index, nth)));
+        let mut wait =
+            |reason, thread, ms, nth| shapes.push((Activity::Wait { reason, thread, ms }, stack(index, nth)));
         wait(WaitReason::Poll, 0, 600, 0);
         wait(WaitReason::Io, 0, 200, 1);
         wait(WaitReason::Sleep, 1, 500, 2);
@@ -68,7 +69,7 @@ pub(super) fn many(events: &mut Vec<Event>) -> Fake {
     fake
 }
 
-/// A segment that the next process has as well, and arenas.
+/// A segment that the process shares with the next one, and arenas.
 fn share(index: u32, events: &mut Vec<Event>) {
     let (at, bytes, own) = (Nanos(0), u64::from(1 + index % 64) << 20, Pid(pid(index)));
     let (kind, name, creator) = (SegmentKind::Shm, Some(format!("tensor_{index}").into()), Some(own));
@@ -83,15 +84,15 @@ fn share(index: u32, events: &mut Vec<Event>) {
         SegmentChange::Allocated(bytes / 2),
     ];
     events.extend(changes.map(|change| Event::Segment { at, id: SegmentId(index), change }));
-    (0..ARENAS).for_each(|nth| bear(at, index, nth, events));
+    (0..ARENAS).for_each(|nth| create_arena(at, index, nth, events));
 }
 
-/// Of a process the so manieth.
+/// The `nth` arena of a process.
 fn arena(index: u32, nth: u32) -> ArenaId {
     ArenaId(nth * PROCESSES + index)
 }
 
-fn bear(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
+fn create_arena(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
     let ArenaId(id) = arena(index, nth);
     let (process, kind, address) = (process(index), "pymalloc".into(), u64::from(id + 1) << 20);
     let arena = Arena { process, kind, address, bytes: 1 << 20, born: true, parent: None };
@@ -101,7 +102,7 @@ fn bear(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
     events.extend(changes.map(|change| Event::Arena { at, id: ArenaId(id), change }));
 }
 
-/// The data of an array in an arena; the one before is freed, of every other process.
+/// The data of an array in an arena. Every other process frees the previous one.
 fn meminfo(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
     let (ArenaId(id), bytes) = (arena(index, nth), 4096 << (index % 9));
     let (process, data, stack) = (process(index), u64::from(id + 1) << 20, stack(index, nth % 3));
@@ -113,7 +114,7 @@ fn meminfo(at: Nanos, index: u32, nth: u32, events: &mut Vec<Event>) {
     }
 }
 
-/// What goes on besides samples and waits.
+/// Emits what goes on besides samples and waits.
 #[derive(Default)]
 pub(super) struct Crowd {
     round: u32,
@@ -121,12 +122,12 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    pub(super) fn tell(&mut self, at: Nanos, events: &mut Vec<Event>) {
+    pub(super) fn emit(&mut self, at: Nanos, events: &mut Vec<Event>) {
         let (turn, rest) = (self.round / ROUNDS, self.round % ROUNDS);
         for index in (0..PROCESSES).filter(|index| index % ROUNDS == rest) {
-            // The oldest arena makes room for another.
+            // A new arena replaces the oldest one.
             events.push(Event::Arena { at, id: arena(index, turn), change: ArenaChange::Died });
-            bear(at, index, turn + ARENAS, events);
+            create_arena(at, index, turn + ARENAS, events);
             meminfo(at, index, turn, events);
             self.transfer(at, index, u64::from(turn), events);
             access(at, index, turn, events);
@@ -134,7 +135,7 @@ impl Crowd {
         self.round += 1;
     }
 
-    /// Out of the process's segment, by its second thread.
+    /// A transfer out of the process's segment by its second thread.
     fn transfer(&mut self, at: Nanos, index: u32, turn: u64, events: &mut Vec<Event>) {
         let (tid, progress) = (Tid(pid(index)), Tid(pid(index) + 1));
         let before = |micros: u64| Some(Nanos(at.0.saturating_sub(micros * 1000)));
@@ -182,7 +183,7 @@ impl Crowd {
     }
 }
 
-/// Of objects, arrays and what is neither, and of two calls the same value.
+/// Accesses to objects, arrays and other memory, and a pair of stores that is sometimes equal.
 fn access(at: Nanos, index: u32, turn: u32, events: &mut Vec<Event>) {
     let (process, tid) = (process(index), Tid(pid(index)));
     let array = || Touched::Array("float64 32x256".into());

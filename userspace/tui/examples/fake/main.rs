@@ -1,4 +1,4 @@
-//! The real dashboard over invented events, for looking at it without a kernel.
+//! Runs the real dashboard with invented events, to look at it without loading anything into the kernel.
 //!
 //! `cargo run -p pyobs-tui --example fake [live | replay | empty | starting | failing | panic | nasty | many | cpu]`
 
@@ -18,16 +18,16 @@ use tokio::sync::mpsc;
 use crowd::Crowd;
 use programs::{EVIL, PROGRAMS, Program};
 
-/// What falls on a stack.
+/// What happens in a stack.
 #[derive(Clone, Copy)]
-enum Fall {
-    /// Samples, by weight.
+enum Activity {
+    /// Samples, with a relative weight.
     Samples(u64),
-    /// A thread waits there for so many milliseconds of each second.
+    /// A thread waits there for `ms` milliseconds of each second.
     Wait { reason: WaitReason, thread: u32, ms: u64 },
 }
 
-impl Fall {
+impl Activity {
     fn parse(text: &str) -> Option<Self> {
         if let Some(weight) = text.strip_prefix('*') {
             return weight.parse().ok().map(Self::Samples);
@@ -38,8 +38,8 @@ impl Fall {
     }
 }
 
-/// The stacks of a text and what falls on them.
-fn shapes(text: &'static str) -> Vec<(Fall, Vec<&'static str>)> {
+/// Parses stacks and their activities from a text.
+fn shapes(text: &'static str) -> Vec<(Activity, Vec<&'static str>)> {
     let mut path = Vec::new();
     let mut shapes = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
@@ -47,8 +47,8 @@ fn shapes(text: &'static str) -> Vec<(Fall, Vec<&'static str>)> {
         path.truncate(line.len() - frame.len());
         let mark = frame.rfind(" *").or_else(|| frame.rfind(" ~"));
         path.push(&frame[..mark.unwrap_or(frame.len())]);
-        let fall = mark.and_then(|at| Fall::parse(&frame[at + 1..]));
-        shapes.extend(fall.map(|fall| (fall, path.clone())));
+        let activity = mark.and_then(|at| Activity::parse(&frame[at + 1..]));
+        shapes.extend(activity.map(|activity| (activity, path.clone())));
     }
     shapes
 }
@@ -65,8 +65,8 @@ impl Random {
 }
 
 struct Fake {
-    programs: Vec<(Program, Vec<(Fall, StackId)>)>,
-    /// Of each process, its Python functions.
+    programs: Vec<(Program, Vec<(Activity, StackId)>)>,
+    /// The Python functions of each process.
     functions: Vec<Vec<FrameId>>,
     random: Random,
     is_cpu_only: bool,
@@ -92,7 +92,7 @@ impl Fake {
             }
             let mut drawn = Vec::new();
             let mut own = Vec::new();
-            for (fall, shape) in shapes(program.shapes) {
+            for (activity, shape) in shapes(program.shapes) {
                 let ids: Vec<FrameId> = shape
                     .into_iter()
                     .map(|text| {
@@ -109,7 +109,7 @@ impl Fake {
                     })
                     .collect();
                 events.push(Event::Stack { id: StackId(stacks), frames: ids.into() });
-                drawn.push((fall, StackId(stacks)));
+                drawn.push((activity, StackId(stacks)));
                 stacks += 1;
             }
             all.push((program, drawn));
@@ -127,11 +127,12 @@ impl Fake {
                 for lane in 0..3u64 {
                     if self.random.below(300) < busy {
                         let (program, shapes) = &self.programs[index];
-                        let weight = |fall: &Fall| if let Fall::Samples(weight) = fall { *weight } else { 0 };
-                        let mut left = self.random.below(shapes.iter().map(|(fall, _)| weight(fall)).sum());
-                        let stack = shapes.iter().find(|(fall, _)| {
-                            let found = left < weight(fall);
-                            left = left.saturating_sub(weight(fall));
+                        let weight =
+                            |activity: &Activity| if let Activity::Samples(weight) = activity { *weight } else { 0 };
+                        let mut left = self.random.below(shapes.iter().map(|(activity, _)| weight(activity)).sum());
+                        let stack = shapes.iter().find(|(activity, _)| {
+                            let found = left < weight(activity);
+                            left = left.saturating_sub(weight(activity));
                             found
                         });
                         let Some((_, stack)) = stack else { continue };
@@ -154,7 +155,7 @@ impl Fake {
             self.wait(from, until, events);
         }
         if let Some(crowd) = &mut self.crowd {
-            crowd.tell(nanos(until), events);
+            crowd.emit(nanos(until), events);
         }
         events.push(Event::Cost {
             at: nanos(until),
@@ -173,10 +174,11 @@ impl Fake {
         let at = nanos(until);
         for (index, (program, shapes)) in self.programs.iter().enumerate() {
             let process = ProcessRef(index as u32);
-            let is_computing = |(fall, stack): &(Fall, StackId)| matches!(fall, Fall::Samples(_)).then_some(*stack);
+            let is_computing =
+                |(activity, stack): &(Activity, StackId)| matches!(activity, Activity::Samples(_)).then_some(*stack);
             let computing = shapes.iter().find_map(is_computing);
-            for (fall, stack) in shapes {
-                let Fall::Wait { reason, thread, ms } = *fall else { continue };
+            for (activity, stack) in shapes {
+                let Activity::Wait { reason, thread, ms } = *activity else { continue };
                 let tid = Tid(program.pid + thread);
                 let total = nanos(passed * (ms * (70 + self.random.below(60)) / 100) as u32 / 1000);
                 if reason == WaitReason::Gil {

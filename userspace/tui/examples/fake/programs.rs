@@ -1,4 +1,4 @@
-//! What is invented.
+//! The invented programs and their stacks.
 
 pub(super) struct Program {
     pub(super) pid: u32,
@@ -6,7 +6,7 @@ pub(super) struct Program {
     pub(super) command: &'static str,
     pub(super) threads: &'static [&'static str],
     pub(super) shapes: &'static str,
-    /// Of one core, in percent.
+    /// CPU use in percent of one core.
     pub(super) busy: u64,
 }
 
@@ -62,9 +62,9 @@ pub(super) const EVIL: Program = Program {
     busy: 90,
 };
 
-/// Stacks, root first, one frame a line below its caller: `function file line`, with `!` before native and `^` before
-/// kernel ones; ` *` and a weight where samples fall; ` ~`, a reason, `@` and the number of a thread where it waits, and
-/// how many milliseconds of each second.
+/// Stacks, root first. Each frame is on a line below its caller, indented by one more space: `function file line`, with `!`
+/// before native and `^` before kernel frames. ` *` and a weight follow where samples are taken. Where a thread waits, ` ~`,
+/// the reason, `@`, the thread's index and the milliseconds of each second follow.
 const TRAIN: &str = "
 <module> /srv/app/train.py 88
  Trainer.fit /srv/app/trainer.py 142

@@ -1,4 +1,4 @@
-//! What keys do.
+//! Handles keys: looks them up in the key tables and performs their actions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{App, Flow, Stale};
 use crate::binding::{self, Action};
 use crate::draw;
 use crate::input::Key;
-use crate::jump::{Outcome, Place};
+use crate::jump::{Destination, Effect};
 use crate::ui::Prompt;
 
 const PATTERN_MAX: usize = 200;
@@ -31,7 +31,7 @@ impl App {
                 }
             }),
             (None, key) => {
-                if let Some(at) = self.navigation.shown_by(key).filter(|_| !is_prompt) {
+                if let Some(at) = self.navigation.screen_of_key(key).filter(|_| !is_prompt) {
                     self.show(at);
                 }
             }
@@ -69,7 +69,7 @@ impl App {
         }
     }
 
-    /// Whether it is a replay that the action moves.
+    /// Performs an action of the replay's player. Returns false if it is no such action, or if this is not a replay.
     fn play(&mut self, action: Action, now: Duration) -> bool {
         let Some(player) = &mut self.player else { return false };
         match action {
@@ -90,26 +90,26 @@ impl App {
     }
 
     fn act_on_screen(&mut self, action: Action) {
-        let outcome = self.navigation.current_mut().act(action, &self.model, &self.ui);
-        match outcome {
-            Outcome::Nothing => {}
-            Outcome::Rows => self.mark(Stale::Rows),
-            Outcome::View => self.mark(Stale::View),
-            Outcome::Pick(picked) => {
+        let effect = self.navigation.current_mut().act(action, &self.model, &self.ui);
+        match effect {
+            Effect::Nothing => {}
+            Effect::Rows => self.mark(Stale::Rows),
+            Effect::View => self.mark(Stale::View),
+            Effect::Pick(picked) => {
                 self.ui.picked = Some(picked);
-                self.navigation.show_place(Place::Process);
+                self.navigation.show_destination(Destination::Process);
                 self.mark(Stale::View);
             }
-            Outcome::Look(look) => {
+            Effect::Look(look) => {
                 self.ui.look = look;
                 self.mark(Stale::View);
             }
-            Outcome::Jump(jump) => {
-                self.navigation.leave_for(jump, &mut self.ui);
+            Effect::Jump(jump) => {
+                self.navigation.follow_jump(jump, &mut self.ui);
                 self.mark(Stale::View);
             }
-            Outcome::Span(from, to) => self.restrict(Some((from, to))),
-            Outcome::Seek(to) => {
+            Effect::Span(from, to) => self.restrict(Some((from, to))),
+            Effect::Seek(to) => {
                 if let Some(player) = &mut self.player {
                     player.seek(to);
                 }
@@ -123,25 +123,25 @@ impl App {
         self.mark(Stale::View);
     }
 
-    /// Back along the breadcrumb until this many steps are left. If there are no more, closes the details of the screen.
+    /// Goes back along the breadcrumb until `steps` steps are left. If there are no more, closes the screen's details.
     pub(super) fn back_to(&mut self, steps: usize) {
         if self.navigation.steps() == steps {
             self.navigation.close_details(&self.ui);
         }
         while self.navigation.steps() > steps {
-            self.navigation.return_to_crumb(&mut self.ui);
+            self.navigation.go_back(&mut self.ui);
         }
         self.mark(Stale::View);
     }
 
-    /// Undoes the latest restriction that can be seen.
+    /// Undoes one thing: an open detail or a jump, else the filter, the span or the selected process, in this order.
     fn back(&mut self) {
         let (ui, navigation) = (&mut self.ui, &mut self.navigation);
-        if navigation.is_straight_from_elsewhere() && navigation.return_to_crumb(ui) {
+        if navigation.was_opened_by_jump() && navigation.go_back(ui) {
             return self.mark(Stale::View);
         }
         let filter = navigation.current().about().filter;
-        if navigation.current_mut().close(ui) || navigation.return_to_crumb(ui) {
+        if navigation.current_mut().close(ui) || navigation.go_back(ui) {
             self.mark(Stale::View);
         } else if ui.filter(filter).is_some() {
             ui.set_filter(filter, "");

@@ -1,16 +1,16 @@
-//! What the mouse does: the wheel steps, a click selects what it is on, and opens what is selected.
+//! Handles the mouse: the wheel moves the selection, a click selects, and a click on the selection opens it.
 
 use std::time::Duration;
 
 use super::{App, Flow};
 use crate::binding::Action;
 use crate::hit_areas::Hit;
-use crate::input::{Mouse, Pointing};
+use crate::input::{MouseEvent, MouseEventKind};
 
 const WHEEL_STEPS: usize = 3;
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);
 
-/// A click on a row, that another may follow.
+/// The first click of what may become a double click.
 #[derive(Clone, Copy)]
 pub(super) struct Click {
     at: Duration,
@@ -19,19 +19,19 @@ pub(super) struct Click {
 }
 
 impl App {
-    pub(super) fn mouse(&mut self, mouse: Mouse, now: Duration) -> Flow {
+    pub(super) fn mouse(&mut self, mouse: MouseEvent, now: Duration) -> Flow {
         self.has_changed = true;
         let is_help = self.ui.help.is_some();
-        match mouse.pointing {
+        match mouse.kind {
             _ if !is_help && self.ui.prompt.is_some() => {}
-            Pointing::Press if is_help => self.ui.help = None,
-            Pointing::Press => return self.click((mouse.x, mouse.y), now),
+            MouseEventKind::Press if is_help => self.ui.help = None,
+            MouseEventKind::Press => return self.click((mouse.x, mouse.y), now),
             wheel => {
-                let action = if wheel == Pointing::WheelUp { Action::Up } else { Action::Down };
+                let action = if wheel == MouseEventKind::WheelUp { Action::Up } else { Action::Down };
                 for _ in 0..WHEEL_STEPS {
                     if is_help { self.scroll_help(action) } else { self.act(action, now) }
                 }
-                // The rows are no longer where they were drawn.
+                // The rows have moved since they were drawn.
                 self.ui.hit_areas.clear();
             }
         }
@@ -76,7 +76,7 @@ impl App {
         Flow::GoOn
     }
 
-    /// Selects the row so many steps away, or opens the one that is selected.
+    /// Moves the selection by `steps` rows, or opens the selected row if `steps` is 0. Returns whether it opened the row.
     fn step_to(&mut self, steps: isize, now: Duration) -> bool {
         let action = if steps < 0 { Action::Up } else { Action::Down };
         for _ in 0..steps.unsigned_abs() {

@@ -1,4 +1,4 @@
-//! The latest note, and the keys that mean something here.
+//! The footer: the latest note, and hints for the keys that work now.
 
 use pyobs_model::Model;
 use pyobs_model::views::By;
@@ -29,13 +29,13 @@ pub(super) fn draw(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, 
 fn draw_prompt(ui: &Ui, navigation: &Navigation, pattern: &str, area: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
     let told = match ui.filter(navigation.current().about().filter) {
-        Some(filter) if !filter.is_valid() => "no regex: taken as plain text",
+        Some(filter) if !filter.is_valid() => "not a regex: taken as plain text",
         _ => "Enter keeps, Esc cancels",
     };
     let right = text::width(told, usize::from(area.width) / 2);
     let x = put(buf, area, 1, 0, "/", theme.key());
     let room = Rect { width: area.width.saturating_sub(right as u16 + 3), ..area };
-    // The end is where one types.
+    // Truncate the beginning, because users type at the end.
     let x = put_path(buf, room, x, 0, pattern, theme.strong());
     put(buf, area, x, 0, "█", theme.text());
     put(buf, area, area.width.saturating_sub(right as u16 + 1), 0, &text::fit(told, right), theme.dim());
@@ -61,7 +61,7 @@ fn draw_hints(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: 
     }
 }
 
-/// A key, and what it does now.
+/// A key, and a word for what it does now.
 struct Hint {
     action: Action,
     key: String,
@@ -72,7 +72,7 @@ impl Hint {
     fn of(binding: &Binding, model: &Model, ui: &Ui, navigation: &Navigation) -> Self {
         let screen = navigation.current();
         let usual = match binding.action {
-            Action::Back if !navigation.has_way_back(ui) && ui.help.is_none() => "",
+            Action::Back if !navigation.can_go_back(ui) && ui.help.is_none() => "",
             Action::Filter if !navigation.takes_filter() => "",
             Action::Window if !screen.reach().follows_window() && ui.span.is_none() => "",
             Action::Pause if ui.position.is_some_and(|position| position.motion == Motion::Playing) => "stop",

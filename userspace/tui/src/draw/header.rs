@@ -1,4 +1,4 @@
-//! What is watched, at what price, with what losses; then the tabs and what restricts them.
+//! The header: a line with the host, the cost and the losses, then the tabs and the chips for what restricts the view.
 
 use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
@@ -16,14 +16,14 @@ use crate::screens::process_label;
 use crate::ui::{Phase, Ui};
 use crate::{Source, number, text};
 
-/// A piece of a line; when they do not all fit, those of the highest rank stay.
-struct Piece {
+/// A part of a line. If not all of them fit, those with the highest ranks stay.
+struct HeaderPiece {
     rank: u8,
     words: String,
     style: Style,
 }
 
-/// Chips of this rank and above are more than the names of screens.
+/// Chips of this rank and above are more important than the full names of the tabs.
 const NEEDED: u8 = 3;
 
 pub(super) fn draw(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut Buffer) {
@@ -43,19 +43,20 @@ fn facts(model: &Model, ui: &Ui, navigation: &Navigation, area: Rect, buf: &mut 
     let x = put(buf, area, 1, 0, "pyobs", theme.brand()) + 1;
     let mut x = breadcrumb(ui, navigation, area, x, usize::from(area.width).saturating_sub(right + 1), buf);
     let room = usize::from(area.width.saturating_sub(x)).saturating_sub(right + 1);
-    let fits = |pieces: &Vec<Piece>| {
+    let fits = |pieces: &Vec<HeaderPiece>| {
         pieces.iter().map(|piece| text::width(&piece.words, room + 1) + GAP).sum::<usize>() <= room
     };
-    let wordings = [Wording::Full, Wording::ShortCost].into_iter().map(|wording| pieces(model, ui, wording));
+    let wordings =
+        [HeaderWording::Full, HeaderWording::ShortCost].into_iter().map(|wording| pieces(model, ui, wording));
     let fitting_whole = wordings.into_iter().find(fits);
-    for piece in fitting_whole.unwrap_or_else(|| fitting(pieces(model, ui, Wording::Short), room, GAP)) {
+    for piece in fitting_whole.unwrap_or_else(|| fitting(pieces(model, ui, HeaderWording::Short), room, GAP)) {
         x = put(buf, area, x, 0, "· ", theme.dim());
         x = put(buf, area, x, 0, &piece.words, piece.style) + 1;
     }
     put(buf, area, area.width.saturating_sub(right as u16 + 1), 0, &state, state_style);
 }
 
-/// The way to what is in sight; of a long one only the end. Returns where it ended.
+/// Draws the breadcrumb, or its end if it is too long. Returns the column after it.
 fn breadcrumb(ui: &Ui, navigation: &Navigation, area: Rect, x: u16, end: usize, buf: &mut Buffer) -> u16 {
     let theme = ui.theme;
     let steps = navigation.breadcrumb();
@@ -78,19 +79,19 @@ fn breadcrumb(ui: &Ui, navigation: &Navigation, area: Rect, x: u16, end: usize, 
     x
 }
 
-/// How much is said, the most that fits.
+/// How detailed the header is. The most detailed wording that fits is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wording {
+enum HeaderWording {
     Full,
     ShortCost,
     Short,
 }
 
-fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
-    let is_short = wording == Wording::Short;
+fn pieces(model: &Model, ui: &Ui, wording: HeaderWording) -> Vec<HeaderPiece> {
+    let is_short = wording == HeaderWording::Short;
     let theme = ui.theme;
     let meta = model.meta();
-    let piece = |rank, words| Piece { rank, words, style: theme.text() };
+    let piece = |rank, words| HeaderPiece { rank, words, style: theme.text() };
     let sampler = if is_short { String::new() } else { format!(" {}", meta.sampler) };
     let mut pieces = Vec::new();
     pieces.extend([
@@ -100,12 +101,12 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
         piece(2, processes(model)),
     ]);
     if let Some((cost, of)) = cost(model, ui) {
-        pieces.push(piece(7, if wording == Wording::Full { format!("{cost} {of}") } else { cost }));
+        pieces.push(piece(7, if wording == HeaderWording::Full { format!("{cost} {of}") } else { cost }));
     }
     let shed = model.shed_now();
     if !shed.is_empty() {
         let words = if is_short { "shed".to_owned() } else { format!("shed: {shed}") };
-        pieces.push(Piece { rank: 8, words, style: theme.warning() });
+        pieces.push(HeaderPiece { rank: 8, words, style: theme.warning() });
     }
     if model.cost().rss_bytes > 0 {
         pieces.push(piece(3, number::size(model.cost().rss_bytes)));
@@ -113,7 +114,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
     if !meta.refused.is_empty() {
         let families: Vec<&str> = meta.refused.iter().map(|refused| refused.family.as_str()).collect();
         let words = if is_short { format!("{} off", families.len()) } else { format!("off: {}", families.join(" ")) };
-        pieces.push(Piece { rank: 8, words, style: theme.warning() });
+        pieces.push(HeaderPiece { rank: 8, words, style: theme.warning() });
     }
     let loss = model.loss();
     if let Some((reason, _)) = loss.iter().max_by_key(|(_, count)| *count) {
@@ -121,7 +122,7 @@ fn pieces(model: &Model, ui: &Ui, wording: Wording) -> Vec<Piece> {
         let count = number::short(loss.total());
         let has_room = !is_short || ui.size.0 >= REASON_NEEDS;
         let words = if has_room { format!("lost {count}: {}", reason.name()) } else { format!("lost {count}") };
-        pieces.push(Piece { rank: 9, words, style: theme.warning() });
+        pieces.push(HeaderPiece { rank: 9, words, style: theme.warning() });
     }
     pieces
 }
@@ -131,8 +132,7 @@ fn processes(model: &Model) -> String {
     number::plural(living as u64, "process", "processes")
 }
 
-/// Now for a capture that runs, on average for one that is over.
-/// The rate of the samples that are kept now, and that which was asked for if it is another.
+/// The requested sampling rate, after the current one if that is more than 20 % lower.
 fn rate(model: &Model) -> String {
     let asked = f64::from(model.meta().rate_hz);
     match model.cpu().rate_now() {
@@ -141,6 +141,7 @@ fn rate(model: &Model) -> String {
     }
 }
 
+/// The current cost of a running capture, or the average of one that has ended.
 fn cost(model: &Model, ui: &Ui) -> Option<(String, &'static str)> {
     let cost = model.cost();
     let span = cost.at.as_secs_f64();
@@ -171,7 +172,7 @@ fn state(ui: &Ui, room: usize) -> (String, Style) {
     }
 }
 
-/// What time it is in a recording, whether it plays, and its name as far as there is room.
+/// A replay's position and motion, and as much of the file name as fits.
 fn replay(ui: &Ui, file: &str, room: usize) -> (String, Style) {
     const NAME_NEEDS: usize = 10;
     let theme = ui.theme;
@@ -189,9 +190,9 @@ fn replay(ui: &Ui, file: &str, room: usize) -> (String, Style) {
     (format!("{words}{name}"), style)
 }
 
-/// Those that fit into `room` with `gap` cells between them, in their order.
-fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
-    let mut order: Vec<(usize, &Piece)> = pieces.iter().enumerate().collect();
+/// The pieces that fit into `room` with `gap` cells between them, in their original order.
+fn fitting(pieces: Vec<HeaderPiece>, room: usize, gap: usize) -> Vec<HeaderPiece> {
+    let mut order: Vec<(usize, &HeaderPiece)> = pieces.iter().enumerate().collect();
     order.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.rank));
     let mut used = 0;
     let mut kept = Vec::new();
@@ -205,13 +206,13 @@ fn fitting(pieces: Vec<Piece>, room: usize, gap: usize) -> Vec<Piece> {
     pieces.into_iter().enumerate().filter(|(index, _)| kept.contains(index)).map(|(_, piece)| piece).collect()
 }
 
-/// What restricts the screen in sight.
-fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piece> {
-    /// Cells from which on there is room for a whole command.
+/// The chips for what restricts the current screen.
+fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<HeaderPiece> {
+    /// The width from which a whole command fits.
     const CHIP_NEEDS: u16 = 140;
     let (theme, screen) = (ui.theme, navigation.current());
     let reach = screen.reach();
-    let chip = |rank, words: String| Piece { rank, words: format!(" {words} "), style: theme.chip() };
+    let chip = |rank, words: String| HeaderPiece { rank, words: format!(" {words} "), style: theme.chip() };
     let mut pieces = Vec::new();
     if reach.follows_window() && (ui.span.is_none() || reach == Reach::Around) {
         pieces.push(chip(3, ui.window.chip(ui.position)));
@@ -225,7 +226,7 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
         pieces.push(chip(4, text::fit(&format!("/{}", filter.text()), 20)));
     }
     if let Some(picked) = ui.picked {
-        // Calls are counted by process, not by thread.
+        // Calls are counted per process, not per thread.
         let is_by_thread = screen.family(ui) != Some(Family::Eval);
         let words = match picked.tid.filter(|_| is_by_thread) {
             Some(tid) if room < CHIP_NEEDS => format!("thread {tid}"),
@@ -238,12 +239,12 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Piec
     pieces
 }
 
-/// With the cell before it.
-fn width(piece: &Piece, most: u16) -> usize {
+/// The width of a chip with the empty cell before it.
+fn width(piece: &HeaderPiece, most: u16) -> usize {
     text::width(&piece.words, usize::from(most)) + 1
 }
 
-fn draw_chips(pieces: Vec<Piece>, area: Rect, buf: &mut Buffer) {
+fn draw_chips(pieces: Vec<HeaderPiece>, area: Rect, buf: &mut Buffer) {
     let pieces = fitting(pieces, usize::from(area.width), 1);
     let used: usize = pieces.iter().map(|piece| width(piece, area.width)).sum();
     let mut x = area.width.saturating_sub(used as u16);

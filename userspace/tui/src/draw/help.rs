@@ -1,4 +1,4 @@
-//! The help, made from the table of keys.
+//! The help window, made from the key tables.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,7 +9,7 @@ use crate::navigation::Navigation;
 use crate::paint::put;
 use crate::ui::Ui;
 
-enum Line {
+enum HelpLine {
     Heading(&'static str),
     Key(String, &'static str),
     Space,
@@ -23,8 +23,8 @@ const MOUSE: [(&str, &str); 3] = [
 const WIDTH: u16 = 76;
 const KEYS_WIDTH: u16 = 18;
 
-/// The screen in sight comes first: that is what a user asks about.
-fn lines(ui: &Ui, navigation: &Navigation) -> Vec<Line> {
+/// Starts with the current screen, because that is what users ask about.
+fn lines(ui: &Ui, navigation: &Navigation) -> Vec<HelpLine> {
     let mut tables: Vec<&Keys> = vec![&navigation.current().about().keys[0]];
     tables.extend(ui.position.map(|_| &binding::REPLAY));
     tables.push(&binding::EVERYWHERE);
@@ -36,18 +36,18 @@ fn lines(ui: &Ui, navigation: &Navigation) -> Vec<Line> {
     }
     let mut lines = Vec::new();
     for keys in tables.into_iter().filter(|keys| !keys.bindings.is_empty()) {
-        lines.extend((!lines.is_empty()).then_some(Line::Space));
-        lines.push(Line::Heading(keys.title));
+        lines.extend((!lines.is_empty()).then_some(HelpLine::Space));
+        lines.push(HelpLine::Heading(keys.title));
         for binding in keys.bindings {
             if binding.action == Action::NextScreen {
                 let screens = navigation.screens().iter();
-                lines.extend(screens.map(|screen| Line::Key(screen.about().key.to_string(), screen.about().title)));
+                lines.extend(screens.map(|screen| HelpLine::Key(screen.about().key.to_string(), screen.about().title)));
             }
-            lines.push(Line::Key(binding::labels(binding.keys), binding.help));
+            lines.push(HelpLine::Key(binding::labels(binding.keys), binding.help));
         }
     }
-    lines.extend([Line::Space, Line::Heading("The mouse")]);
-    lines.extend(MOUSE.map(|(what, help)| Line::Key(what.to_owned(), help)));
+    lines.extend([HelpLine::Space, HelpLine::Heading("The mouse")]);
+    lines.extend(MOUSE.map(|(what, help)| HelpLine::Key(what.to_owned(), help)));
     lines
 }
 
@@ -80,11 +80,11 @@ pub(super) fn draw(ui: &Ui, navigation: &Navigation, top: usize, screen: Rect, b
     block.render(area, buf);
     for (line, y) in lines(ui, navigation).iter().skip(top).take(usize::from(inner.height)).zip(0..) {
         match line {
-            Line::Space => {}
-            Line::Heading(title) => {
+            HelpLine::Space => {}
+            HelpLine::Heading(title) => {
                 put(buf, inner, 1, y, title, theme.heading());
             }
-            Line::Key(keys, help) => {
+            HelpLine::Key(keys, help) => {
                 put(buf, inner, 2, y, keys, theme.key());
                 put(buf, inner, KEYS_WIDTH, y, help, theme.text());
             }

@@ -1,4 +1,4 @@
-//! What stands in the body when there is nothing to show: why, and what helps.
+//! The message in the body of an empty screen: why it is empty, and what to do.
 
 use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
@@ -23,7 +23,7 @@ fn message(title: impl Into<String>, help: impl Into<String>) -> Option<Message>
     Some(Message { title: title.into(), help: help.into() })
 }
 
-/// The message for a screen that has nothing else to show.
+/// The message to draw instead of the screen, if the screen has nothing to show.
 pub(super) fn instead_of(model: &Model, ui: &Ui, screen: &dyn Screen) -> Option<Message> {
     if let Some(Position { motion: Motion::Seeking(percent), at, length, .. }) = ui.position {
         let title = format!("On the way to {}", number::clock(at, length));
@@ -77,7 +77,7 @@ fn off(model: &Model, ui: &Ui, family: Family) -> Option<Message> {
     };
     let refused = model.meta().refused.iter().find(|refused| refused.family == family.name());
     let help = match refused {
-        Some(refused) => format!("The family {family} could not be had: {}.", refused.reason),
+        Some(refused) => format!("The family {family} is unavailable: {}.", refused.reason),
         None => format!("The family {family} is off. {}", ui.how_to_see(family)),
     };
     message(format!("{what} are not watched"), help)

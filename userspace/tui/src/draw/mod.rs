@@ -1,4 +1,4 @@
-//! The picture:
+//! Draws a picture of the whole dashboard:
 //!
 //! ```text
 //! pyobs  host · 99 Hz cpu-clock · 12,345 samples · costs 0.4 % of a core        LIVE    header

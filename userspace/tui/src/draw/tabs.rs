@@ -1,4 +1,4 @@
-//! The screens with their keys, in as many words as there is room for.
+//! The tabs: each screen's key and name, shortened if there is little room.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,9 +10,9 @@ use crate::screen::Screen;
 use crate::text;
 use crate::ui::Ui;
 
-/// How much is said of the screens that are not in sight, the most that fits.
+/// How the tabs of the other screens are labelled. The longest wording that fits is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wording {
+enum TabWording {
     /// ` 2 Frames  3 Flame `
     Titles,
     /// ` 2 Frames 3 Flame`
@@ -21,8 +21,8 @@ enum Wording {
     Keys,
 }
 
-/// Leaves room for all that stands to the right of it where names can be short for that, else for what is needed there, as
-/// `(all, needed)` cells. Returns the column after the tabs.
+/// Leaves `all` cells free on the right if short names make that possible, or else the `needed` ones. Returns the column
+/// after the tabs.
 pub(super) fn draw(
     ui: &Ui,
     navigation: &Navigation,
@@ -30,12 +30,12 @@ pub(super) fn draw(
     (all, needed): (usize, usize),
     buf: &mut Buffer,
 ) -> u16 {
-    let wordings = [(Wording::Titles, all), (Wording::Short, all), (Wording::Short, needed)];
+    let wordings = [(TabWording::Titles, all), (TabWording::Short, all), (TabWording::Short, needed)];
     let tab = |at: usize, wording| words(&*navigation.screens()[at], at == navigation.at(), wording);
     let all = 0..navigation.screens().len();
     let used = |wording| 2 + all.clone().map(|at| width(&tab(at, wording))).sum::<usize>();
-    let fits = |(wording, right): &(Wording, usize)| used(*wording) + right <= usize::from(area.width);
-    let wording = wordings.into_iter().find(fits).map_or(Wording::Keys, |(wording, _)| wording);
+    let fits = |(wording, right): &(TabWording, usize)| used(*wording) + right <= usize::from(area.width);
+    let wording = wordings.into_iter().find(fits).map_or(TabWording::Keys, |(wording, _)| wording);
     let mut x = 1;
     for at in all.clone() {
         let begin = x;
@@ -51,13 +51,13 @@ pub(super) fn draw(
     x + 1
 }
 
-fn words(screen: &dyn Screen, is_in_sight: bool, wording: Wording) -> (String, String) {
+fn words(screen: &dyn Screen, is_in_sight: bool, wording: TabWording) -> (String, String) {
     let key = screen.about().key;
     match wording {
         _ if is_in_sight => (format!(" {key} "), format!("{} ", screen.about().title)),
-        Wording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
-        Wording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
-        Wording::Keys => (format!(" {key} "), String::new()),
+        TabWording::Titles => (format!(" {key}"), format!(" {} ", screen.about().title)),
+        TabWording::Short => (format!(" {key}"), format!(" {}", screen.about().short_title)),
+        TabWording::Keys => (format!(" {key} "), String::new()),
     }
 }
 

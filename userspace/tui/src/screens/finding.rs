@@ -1,9 +1,9 @@
-//! How findings look, on whatever screen.
+//! How findings are drawn, on any screen.
 
 use pyobs_model::findings::{Cost, Evidence, Finding, Severity};
 use ratatui::style::Style;
 
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::theme::Theme;
 use crate::{number, text};
 
@@ -22,19 +22,19 @@ pub(super) fn mark(theme: Theme, severity: Severity) -> (&'static str, Style) {
     }
 }
 
-/// What to try, in lines of at most so many cells; the first has a label.
+/// The advice, in lines of at most `width` cells. The first line has a label.
 pub(super) fn advice(finding: &Finding, width: usize) -> impl ExactSizeIterator<Item = (&'static str, String)> {
     let lines = text::wrap(&finding.advice, width).into_iter().enumerate();
     lines.map(|(at, line)| (if at == 0 { "try" } else { "" }, line))
 }
 
-/// Leads to what shows the facts that it rests on.
-pub(super) fn evidence(finding: &Finding) -> Outcome {
-    let jump = |target| Jump { process: finding.process, place: Place::Row(target), why: finding.id };
-    finding.target.map_or(Outcome::Nothing, |target| Outcome::Jump(jump(target)))
+/// A jump to the evidence of a finding.
+pub(super) fn evidence(finding: &Finding) -> Effect {
+    let jump = |target| Jump { process: finding.process, destination: Destination::Row(target), why: finding.id };
+    finding.target.map_or(Effect::Nothing, |target| Effect::Jump(jump(target)))
 }
 
-/// In at most nine characters: a share of a thread's time, or memory.
+/// The cost in at most nine characters: a share of a thread's time, or memory.
 pub(super) fn cost(cost: Cost) -> String {
     if cost.time > 0.0 {
         format!("{} %", number::percent(cost.time * 100.0))
@@ -45,7 +45,7 @@ pub(super) fn cost(cost: Cost) -> String {
     }
 }
 
-/// A finding's summary: where it is too long, of its place only the end.
+/// A finding's summary. If it is too long, shortens the path in it, or else leaves out the function.
 pub(super) fn summary(finding: &Finding, width: usize) -> String {
     let whole = &finding.summary;
     if text::width(whole, width + 1) <= width {

@@ -14,7 +14,7 @@ use super::stacks;
 use crate::binding::{Action, BY, Keys, MEASURE, bind};
 use crate::filter::Filter;
 use crate::input::Key;
-use crate::jump::Outcome;
+use crate::jump::Effect;
 use crate::screen::{About, Chip, Screen};
 use crate::ui::Ui;
 
@@ -36,18 +36,18 @@ static ABOUT: About = About {
     }],
 };
 
-type Step = (Option<ProcessRef>, Option<FrameId>);
+type PathStep = (Option<ProcessRef>, Option<FrameId>);
 
-/// Line of the path above the graph, lines of the selected box's details below it.
+/// The line of the path above the graph, and the lines of the selected box's details below it.
 const ABOVE: u16 = 1;
 const BELOW: u16 = 2;
 
 pub(crate) struct FlameScreen {
     tree: Tree,
     native: Native,
-    /// Nodes are numbered anew with each computation; what was meant is kept as a path.
-    zoom_path: Vec<Step>,
-    selected_path: Vec<Step>,
+    /// Each computation renumbers the nodes, so the zoomed and the selected node are kept as paths, too.
+    zoom_path: Vec<PathStep>,
+    selected_path: Vec<PathStep>,
     zoom: NodeId,
     selected: NodeId,
     /// The first line in sight, below the zoomed node.
@@ -77,7 +77,7 @@ impl Default for FlameScreen {
 }
 
 impl FlameScreen {
-    /// Samples with a match anywhere in their stack.
+    /// The total of samples with a match anywhere in their stack.
     fn sum_matching(&self) -> u64 {
         let mut samples: u64 = 0;
         let mut open = vec![self.zoom];
@@ -91,8 +91,8 @@ impl FlameScreen {
         samples
     }
 
-    /// The node at the end of `path`, or as far along it as there still is one.
-    fn find(&self, path: &[Step]) -> NodeId {
+    /// The node at the end of `path`, or the last one on it that still exists.
+    fn find(&self, path: &[PathStep]) -> NodeId {
         let mut at = Tree::ROOT;
         for step in path {
             let Some(node) = self.tree.nodes.get(at) else { break };
@@ -108,7 +108,7 @@ impl FlameScreen {
         at
     }
 
-    fn steps_to(&self, node: NodeId) -> Vec<Step> {
+    fn path_to(&self, node: NodeId) -> Vec<PathStep> {
         if self.tree.nodes.is_empty() {
             return Vec::new();
         }
@@ -118,7 +118,7 @@ impl FlameScreen {
 
     fn select(&mut self, node: NodeId, body: Rect) {
         self.selected = node;
-        self.selected_path = self.steps_to(node);
+        self.selected_path = self.path_to(node);
         self.keep_in_sight(body);
     }
 
@@ -138,7 +138,7 @@ impl FlameScreen {
 
     fn zoom_to(&mut self, node: NodeId, body: Rect) {
         self.zoom = node;
-        self.zoom_path = self.steps_to(node);
+        self.zoom_path = self.path_to(node);
         self.top = 0;
         self.height = height(&self.tree, node);
         self.select(self.selected, body);
@@ -150,12 +150,12 @@ impl FlameScreen {
         }
     }
 
-    /// Along the widest boxes.
+    /// Selects the box `lines` lines below, along the widest boxes.
     fn descend(&mut self, lines: usize, body: Rect) {
         let mut at = self.selected;
         let whole = u128::from(self.tree.nodes[self.zoom].total);
         for _ in 0..lines {
-            // Its children come by size; one that is narrower than a cell is not to be seen.
+            // Children are sorted by size, and those narrower than a cell are invisible.
             let wide = |child: &&NodeId| u128::from(self.tree.nodes[**child].total) * u128::from(body.width) >= whole;
             match self.tree.nodes[at].children.first().filter(wide) {
                 Some(child) => at = *child,
@@ -207,22 +207,22 @@ impl Screen for FlameScreen {
         self.keep_in_sight(ui.body());
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         let body = ui.body();
         if let Some(look) = stacks::look_after(action, model, ui.look).filter(|_| action != Action::Fold) {
-            return Outcome::Look(look);
+            return Effect::Look(look);
         }
         if self.tree.nodes.is_empty() && action != Action::Fold {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match action {
             Action::Fold => {
                 self.native = self.native.next();
-                return Outcome::View;
+                return Effect::View;
             }
             Action::Open => {
                 self.zoom_to(self.selected, body);
-                return Outcome::Rows;
+                return Effect::Rows;
             }
             Action::Up => self.ascend(body),
             Action::First => self.select(self.zoom, body),
@@ -238,7 +238,7 @@ impl Screen for FlameScreen {
             Action::Right => self.sideways(1, body),
             _ => {}
         }
-        Outcome::Nothing
+        Effect::Nothing
     }
 
     fn click(&mut self, part: isize, _column: u16, _model: &Model, ui: &Ui) -> bool {

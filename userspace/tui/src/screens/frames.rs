@@ -1,24 +1,24 @@
-//! Lines or functions with their own and total shares, or with their calls.
+//! Lines or functions with their own and total shares, or functions with counted calls.
 
-mod calls;
 mod detail;
+mod eval;
 
 use pyobs_model::views::{self, By, FrameRow};
 use pyobs_model::{Family, FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::calls::CallsTable;
-use self::detail::Detail;
+use self::detail::FrameDetail;
+use self::eval::EvalTable;
 use super::names::{draw_frame, matches, process_label};
 use super::stacks;
 use crate::binding::{Action, BY, Binding, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key::{Char, Enter};
-use crate::jump::{Jump, Outcome, Place};
-use crate::paint::{Heading, Row};
+use crate::jump::{Destination, Effect, Jump};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screen::{About, Chip, Screen};
-use crate::table::{List, Listed, NoDetail, Saved, Sorted, Table};
+use crate::table::{AnyList, List, NoDetail, Saved, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -26,7 +26,7 @@ const DETAIL: &str = "callers, callees and lines of the frame";
 const FOLD: Binding =
     bind(&[Char('f')], Action::Fold, "native", "native (n:), kernel (k:): of libraries, none, or all");
 const CALLS: Binding = bind(&[Char('c')], Action::Calls, "calls", "counted calls, or samples");
-const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row a process, or all processes in one");
+const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row per process, or all processes together");
 
 static ABOUT: About = About {
     key: '2',
@@ -50,7 +50,6 @@ static ABOUT: About = About {
                 SPLIT,
             ],
         },
-        // One frame, with its callers and callees.
         Keys {
             title: "A frame",
             bindings: &[
@@ -60,23 +59,22 @@ static ABOUT: About = About {
                 FOLD,
             ],
         },
-        // Counted calls of functions, instead of samples.
         Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, CALLS, SPLIT] },
     ],
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+enum FrameSort {
     #[default]
     Own,
     Total,
     Name,
 }
 
-/// What a row is of, whatever place it has.
-type Key = (Option<ProcessRef>, FrameId);
+/// A frame, of one process or of all.
+type FrameKey = (Option<ProcessRef>, FrameId);
 
-/// The table of samples.
+/// The table of frames with their samples, or what else they weigh.
 #[derive(Default)]
 struct FrameTable {
     split: bool,
@@ -85,11 +83,11 @@ struct FrameTable {
 
 impl Table for FrameTable {
     type Row = FrameRow;
-    type Key = Key;
-    type Sort = Sort;
+    type Key = FrameKey;
+    type Sort = FrameSort;
     type Detail = NoDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Own, Sort::Total, Sort::Name];
+    const SORTS: &'static [FrameSort] = &[FrameSort::Own, FrameSort::Total, FrameSort::Name];
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<FrameRow>> {
         let scope = ui.scope(model);
@@ -98,7 +96,7 @@ impl Table for FrameTable {
         Some(view.rows)
     }
 
-    fn key(row: &FrameRow) -> Key {
+    fn key(row: &FrameRow) -> FrameKey {
         (row.process, row.frame)
     }
 
@@ -106,11 +104,11 @@ impl Table for FrameTable {
         model.frame(row.frame).is_some_and(|frame| matches(frame, filter))
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[FrameRow], sort: Sort, model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[FrameRow], sort: FrameSort, model: &Model) {
         match sort {
-            Sort::Own => {}
-            Sort::Total => shown.sort_by_key(|index| std::cmp::Reverse((rows[*index].total, rows[*index].own))),
-            Sort::Name => shown.sort_by(|a, b| {
+            FrameSort::Own => {}
+            FrameSort::Total => shown.sort_by_key(|index| std::cmp::Reverse((rows[*index].total, rows[*index].own))),
+            FrameSort::Name => shown.sort_by(|a, b| {
                 let frame = |index: &usize| model.frame(rows[*index].frame);
                 let key = |index| frame(index).map(|f| (text::head(&f.function, 256), f.file.as_deref(), f.line));
                 key(a).cmp(&key(b))
@@ -118,47 +116,47 @@ impl Table for FrameTable {
         }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, ui: &Ui) {
-        let widths = Widths::of(width, self.split);
-        head.right(8, "OWN %", sorted.falling(Sort::Own));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<FrameSort>, ui: &Ui) {
+        let widths = FrameWidths::of(width, self.split);
+        head.right(8, "OWN %", sorted.descending(FrameSort::Own));
         head.skip(widths.bar);
-        head.right(8, "TOTAL %", sorted.falling(Sort::Total));
+        head.right(8, "TOTAL %", sorted.descending(FrameSort::Total));
         head.skip(widths.bar);
-        head.right(widths.samples, if sorted.0 == Sort::Total { "TOTAL" } else { "OWN" }, None);
+        head.right(widths.samples, if sorted.0 == FrameSort::Total { "TOTAL" } else { "OWN" }, None);
         head.left(widths.process, "PROCESS", None);
-        head.left(widths.function, "FUNCTION", sorted.rising(Sort::Name));
+        head.left(widths.function, "FUNCTION", sorted.ascending(FrameSort::Name));
         head.left(usize::MAX, if ui.look.by == By::Line { "LINE" } else { "DEFINED AT" }, None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &FrameRow, width: u16, sort: Sort, model: &Model, ui: &Ui) {
+    fn draw_row(&self, row: &mut RowPainter<'_>, line: &FrameRow, width: u16, sort: FrameSort, model: &Model, ui: &Ui) {
         let Some(frame) = model.frame(line.frame) else { return };
-        let (widths, theme) = (Widths::of(width, self.split), ui.theme);
+        let (widths, theme) = (FrameWidths::of(width, self.split), ui.theme);
         let own = number::share(line.own, self.total);
         let total = number::share(line.total, self.total);
         row.right(8, &number::percent(own), if line.own == 0 { theme.dim() } else { theme.strong() });
         row.bar(widths.bar, own / 100.0, theme.own());
         row.right(8, &number::percent(total), theme.text());
         row.bar(widths.bar, total / 100.0, theme.total());
-        let amount = if sort == Sort::Total { line.total } else { line.own };
+        let amount = if sort == FrameSort::Total { line.total } else { line.own };
         row.right(widths.samples, &number::amount(ui.look.weight, amount), theme.dim());
         row.left(widths.process, &process_label(model, line.process), theme.dim());
         draw_frame(row, widths.function, frame, ui.look.by, theme);
     }
 }
 
-/// What is open.
+/// What `save` returns.
 #[derive(Default)]
-struct Open {
-    details: Vec<Detail>,
+struct OpenFrames {
+    /// The last one is in sight. Closing it goes back to the one before.
+    details: Vec<FrameDetail>,
     shows_calls: bool,
 }
 
 #[derive(Default)]
 pub(super) struct FramesScreen {
     frames: List<FrameTable>,
-    calls: List<CallsTable>,
-    /// The last one is in sight; closing it goes back to the one before.
-    open: Open,
+    eval: List<EvalTable>,
+    open: OpenFrames,
 }
 
 impl Screen for FramesScreen {
@@ -178,12 +176,12 @@ impl Screen for FramesScreen {
         if self.open.shows_calls { Some(Family::Eval) } else { ui.look.weight.families().first().copied() }
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
-        Some(if self.open.shows_calls { &self.calls } else { &self.frames })
+    fn list(&self) -> Option<&dyn AnyList> {
+        Some(if self.open.shows_calls { &self.eval } else { &self.frames })
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
-        Some(if self.open.shows_calls { &mut self.calls } else { &mut self.frames })
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
+        Some(if self.open.shows_calls { &mut self.eval } else { &mut self.frames })
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
@@ -204,10 +202,10 @@ impl Screen for FramesScreen {
         }
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         const DETAILS_MAX: usize = 64;
         if let Some(look) = stacks::look_after(action, model, ui.look) {
-            return Outcome::Look(look);
+            return Effect::Look(look);
         }
         let next = if let Some(detail) = self.open.details.last_mut() {
             detail.act(action, ui.body().height.into())
@@ -216,26 +214,26 @@ impl Screen for FramesScreen {
                 Action::Calls => self.open.shows_calls = !self.open.shows_calls,
                 Action::Split => {
                     self.frames.table.split = !self.frames.table.split;
-                    self.calls.table.split = self.frames.table.split;
+                    self.eval.table.split = self.frames.table.split;
                 }
-                _ if self.open.shows_calls => return self.calls.act(action, ui),
-                Action::SortOwn => return self.frames.sort_by(Sort::Own),
-                Action::SortTotal => return self.frames.sort_by(Sort::Total),
-                Action::SortName => return self.frames.sort_by(Sort::Name),
+                _ if self.open.shows_calls => return self.eval.act(action, ui),
+                Action::SortOwn => return self.frames.sort_by(FrameSort::Own),
+                Action::SortTotal => return self.frames.sort_by(FrameSort::Total),
+                Action::SortName => return self.frames.sort_by(FrameSort::Name),
                 Action::Open => {}
                 _ => return self.frames.act(action, ui),
             }
             if action != Action::Open {
-                return Outcome::View;
+                return Effect::View;
             }
-            self.frames.selected().map(|(process, frame)| Detail::new(*process, *frame))
+            self.frames.selected().map(|(process, frame)| FrameDetail::new(*process, *frame))
         };
-        let Some(next) = next else { return Outcome::Nothing };
+        let Some(next) = next else { return Effect::Nothing };
         if self.open.details.len() == DETAILS_MAX {
             self.open.details.remove(0);
         }
         self.open.details.push(next);
-        Outcome::View
+        Effect::View
     }
 
     fn hint(&self, action: Action, usual: &'static str, model: &Model, _ui: &Ui) -> &'static str {
@@ -254,7 +252,7 @@ impl Screen for FramesScreen {
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
-        self.depth() == 0 && self.list().is_some_and(Listed::is_empty)
+        self.depth() == 0 && self.list().is_some_and(AnyList::is_empty)
     }
 
     fn empty(&self, ui: &Ui) -> Option<(&'static str, &'static str)> {
@@ -272,25 +270,25 @@ impl Screen for FramesScreen {
         self.open.details.pop().is_some()
     }
 
-    fn shows(&self, place: Place) -> bool {
-        matches!(place, Place::Frame(_) | Place::Thread(_) | Place::Process)
+    fn shows(&self, destination: Destination) -> bool {
+        matches!(destination, Destination::Frame(_) | Destination::Thread(_) | Destination::Process)
     }
 
-    /// Shows the frame, or the table.
+    /// Opens the frame's detail, or shows the table.
     fn jump(&mut self, jump: Jump) {
         self.open.shows_calls = false;
-        if let Place::Frame(frame) = jump.place {
-            self.open.details.push(Detail::new(jump.process, frame));
+        if let Destination::Frame(frame) = jump.destination {
+            self.open.details.push(FrameDetail::new(jump.process, frame));
         }
     }
 
     fn save(&mut self) -> Saved {
         let shows_calls = self.open.shows_calls;
-        Box::new(std::mem::replace(&mut self.open, Open { details: Vec::new(), shows_calls }))
+        Box::new(std::mem::replace(&mut self.open, OpenFrames { details: Vec::new(), shows_calls }))
     }
 
     fn restore(&mut self, saved: Saved) {
-        if let Ok(open) = saved.downcast::<Open>() {
+        if let Ok(open) = saved.downcast::<OpenFrames>() {
             self.open = *open;
         }
     }
@@ -304,14 +302,14 @@ impl Screen for FramesScreen {
     }
 }
 
-pub(super) struct Widths {
+pub(super) struct FrameWidths {
     pub(super) bar: usize,
     pub(super) samples: usize,
     pub(super) process: usize,
     pub(super) function: usize,
 }
 
-impl Widths {
+impl FrameWidths {
     pub(super) fn of(width: u16, split: bool) -> Self {
         let (bar, samples) = match width {
             0..76 => (0, 0),

@@ -1,4 +1,4 @@
-//! What pyobs knows of itself: what it lost, what it costs, what it is.
+//! The state of pyobs itself: complete and failed stacks, losses, cost, and facts about the recording.
 
 use pyobs_model::Model;
 use pyobs_model::loss::Losses;
@@ -8,7 +8,7 @@ use ratatui::style::Style;
 
 use super::finding::{advice, severity};
 use crate::binding::{Action, Keys};
-use crate::jump::Outcome;
+use crate::jump::Effect;
 use crate::list::scroll;
 use crate::paint::{put, put_more};
 use crate::scope::Reach;
@@ -22,7 +22,7 @@ pub(crate) struct HealthScreen {
     top: usize,
 }
 
-/// A line of the screen: pieces with the column they begin in.
+/// A line of the screen: texts with the columns where they begin.
 struct HealthLine(Vec<(usize, String, Style)>);
 
 const VALUES: usize = 12;
@@ -42,18 +42,18 @@ impl Screen for HealthScreen {
         &ABOUT
     }
 
-    /// Losses are counted from the beginning on.
+    /// Losses are counted since the start.
     fn reach(&self) -> Reach {
         Reach::All
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
-        ui.find(model);
+        ui.update_findings(model);
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         self.top = scroll(self.top, action, lines(model, ui).len(), ui.body().height.into());
-        Outcome::Nothing
+        Effect::Nothing
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
@@ -74,8 +74,8 @@ impl Screen for HealthScreen {
 }
 
 fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
-    let mut page = Page { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
-    // First: it bears on everything else.
+    let mut page = HealthPage { lines: Vec::new(), theme: ui.theme, width: usize::from(ui.size.0) };
+    // Refused families come first, because they affect everything else.
     refused(&mut page, model);
     findings(&mut page, ui);
     stacks(&mut page, model);
@@ -86,13 +86,13 @@ fn lines(model: &Model, ui: &Ui) -> Vec<HealthLine> {
     page.lines
 }
 
-struct Page {
+struct HealthPage {
     lines: Vec<HealthLine>,
     theme: Theme,
     width: usize,
 }
 
-impl Page {
+impl HealthPage {
     fn heading(&mut self, text: &str) {
         if !self.lines.is_empty() {
             self.lines.push(HealthLine(Vec::new()));
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    /// A count, what of, and what that means; the sentence gets a line of its own where it would be cut off.
+    /// A count, what it counts, and a sentence about it. The sentence is moved to the next lines if it does not fit.
     fn counted(&mut self, count: &str, name: &str, sentence: &str, style: Style) {
         let right = |text: &str| 3 + (NAMES - 4_usize).saturating_sub(text.chars().count());
         let mut pieces =
@@ -137,7 +137,7 @@ impl Page {
     }
 }
 
-fn findings(page: &mut Page, ui: &Ui) {
+fn findings(page: &mut HealthPage, ui: &Ui) {
     if ui.board.is_empty() {
         return;
     }
@@ -151,7 +151,7 @@ fn findings(page: &mut Page, ui: &Ui) {
     }
 }
 
-fn stacks(page: &mut Page, model: &Model) {
+fn stacks(page: &mut HealthPage, model: &Model) {
     let stacks = model.cpu().stacks();
     let theme = page.theme;
     page.heading("PYTHON STACKS");
@@ -160,7 +160,7 @@ fn stacks(page: &mut Page, model: &Model) {
         return;
     }
     let share = number::share(stacks.complete, stacks.samples);
-    // Rounded, 99.99 would be told as 100.
+    // Rounding would show 99.996 % as 100 %.
     let share = (share * 100.0).floor() / 100.0;
     let style = if share >= 99.5 { theme.good() } else { theme.warning() };
     let samples = number::plural(stacks.samples, "sample of a Python thread", "samples of Python threads");
@@ -179,7 +179,7 @@ fn stacks(page: &mut Page, model: &Model) {
     }
 }
 
-fn lost(page: &mut Page, model: &Model) {
+fn lost(page: &mut HealthPage, model: &Model) {
     page.heading("LOST");
     let theme = page.theme;
     if model.loss().is_empty() {
@@ -188,7 +188,7 @@ fn lost(page: &mut Page, model: &Model) {
     page.losses(model.loss(), theme.warning());
 }
 
-fn cost(page: &mut Page, model: &Model) {
+fn cost(page: &mut HealthPage, model: &Model) {
     page.heading("WHAT PYOBS COSTS");
     let theme = page.theme;
     let cost = model.cost();
@@ -221,7 +221,7 @@ fn cost(page: &mut Page, model: &Model) {
     }
 }
 
-fn refused(page: &mut Page, model: &Model) {
+fn refused(page: &mut HealthPage, model: &Model) {
     let refusals = model.meta().refusals();
     if refusals.is_empty() {
         return;
@@ -233,7 +233,7 @@ fn refused(page: &mut Page, model: &Model) {
     }
 }
 
-fn recording(page: &mut Page, model: &Model) {
+fn recording(page: &mut HealthPage, model: &Model) {
     let meta = model.meta();
     page.heading("RECORDING");
     page.pair("host", &meta.host);
@@ -251,7 +251,7 @@ fn recording(page: &mut Page, model: &Model) {
     page.pair("known", &known);
 }
 
-fn notes(page: &mut Page, ui: &Ui) {
+fn notes(page: &mut HealthPage, ui: &Ui) {
     if ui.notes.is_empty() {
         return;
     }

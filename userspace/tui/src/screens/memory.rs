@@ -1,25 +1,24 @@
-//! Memory: the segments that processes share, the arenas that hold their objects, the MemInfos of compiled code, or what processes
-//! have in memory.
+//! Memory: shared segments, arenas of Python objects, MemInfos of code compiled by Numba, or the resident memory of processes.
 
 mod births;
 mod births_detail;
-mod detail;
 mod life;
 mod residents;
-mod segments;
+mod shm;
+mod shm_detail;
 
 use pyobs_model::findings::Target;
 use pyobs_model::{Family, Model};
 
 use self::births::BirthTable;
 use self::residents::ResidentTable;
-use self::segments::SegmentTable;
+use self::shm::SegmentTable;
 use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::input::Key;
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::scope::Reach;
 use crate::screen::{About, Screen};
-use crate::table::{List, Listed, Saved};
+use crate::table::{AnyList, List, Saved};
 use crate::ui::Ui;
 
 static ABOUT: About = About {
@@ -41,9 +40,9 @@ static ABOUT: About = About {
     ],
 };
 
-/// What the rows are.
+/// What the rows stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Shown {
+enum MemoryKind {
     #[default]
     Segments,
     Arenas,
@@ -51,7 +50,7 @@ enum Shown {
     Processes,
 }
 
-impl Shown {
+impl MemoryKind {
     const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Processes];
 
     fn family(self) -> Family {
@@ -66,7 +65,7 @@ impl Shown {
         List::new(BirthTable::of_meminfos(self == Self::MemInfos))
     }
 
-    /// For the footer.
+    /// The name in the footer.
     fn title(self) -> &'static str {
         match self {
             Self::Segments => "segments",
@@ -82,15 +81,15 @@ impl Shown {
     }
 }
 
-/// What is open.
-struct Open {
-    shown: Shown,
+/// What `save` returns.
+struct OpenMemory {
+    shown: MemoryKind,
     births: List<BirthTable>,
     segment: Saved,
 }
 
 pub(super) struct MemoryScreen {
-    shown: Shown,
+    shown: MemoryKind,
     segments: List<SegmentTable>,
     /// Arenas or MemInfos.
     births: List<BirthTable>,
@@ -99,12 +98,12 @@ pub(super) struct MemoryScreen {
 
 impl MemoryScreen {
     pub(super) fn new(model: &Model) -> Self {
-        let shown = Shown::ALL.into_iter().find(|shown| model.is_on(shown.family())).unwrap_or_default();
+        let shown = MemoryKind::ALL.into_iter().find(|shown| model.is_on(shown.family())).unwrap_or_default();
         let births = shown.births();
         Self { shown, segments: List::default(), births, residents: List::default() }
     }
 
-    fn show(&mut self, shown: Shown) {
+    fn show(&mut self, shown: MemoryKind) {
         self.shown = shown;
         self.births = shown.births();
     }
@@ -119,33 +118,33 @@ impl Screen for MemoryScreen {
         Some(self.shown.family())
     }
 
-    /// MemInfos are added up by where they were born, and what processes have in memory is what the last look found.
+    /// MemInfos are only counted per birthplace, and resident memory is that of the latest measurement.
     fn reach(&self) -> Reach {
-        if matches!(self.shown, Shown::MemInfos | Shown::Processes) { Reach::All } else { Reach::Window }
+        if matches!(self.shown, MemoryKind::MemInfos | MemoryKind::Processes) { Reach::All } else { Reach::Window }
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         Some(match self.shown {
-            Shown::Segments => &self.segments,
-            Shown::Arenas | Shown::MemInfos => &self.births,
-            Shown::Processes => &self.residents,
+            MemoryKind::Segments => &self.segments,
+            MemoryKind::Arenas | MemoryKind::MemInfos => &self.births,
+            MemoryKind::Processes => &self.residents,
         })
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(match self.shown {
-            Shown::Segments => &mut self.segments,
-            Shown::Arenas | Shown::MemInfos => &mut self.births,
-            Shown::Processes => &mut self.residents,
+            MemoryKind::Segments => &mut self.segments,
+            MemoryKind::Arenas | MemoryKind::MemInfos => &mut self.births,
+            MemoryKind::Processes => &mut self.residents,
         })
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
         if action == Action::Measure {
             self.show(self.shown.next());
-            return Outcome::View;
+            return Effect::View;
         }
-        self.list_mut().map_or(Outcome::Nothing, |list| list.act(action, ui))
+        self.list_mut().map_or(Effect::Nothing, |list| list.act(action, ui))
     }
 
     fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
@@ -154,23 +153,25 @@ impl Screen for MemoryScreen {
 
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         Some(match self.shown {
-            Shown::Segments | Shown::Processes => ("shared segments", "No Python process has made or mapped one."),
-            Shown::Arenas => ("arenas", "No Python process has any, or none uses CPython's allocator."),
-            Shown::MemInfos => ("MemInfos", "No code compiled by Numba has made one."),
+            MemoryKind::Segments | MemoryKind::Processes => {
+                ("shared segments", "No Python process has made or mapped one.")
+            }
+            MemoryKind::Arenas => ("arenas", "No Python process has any, or none uses CPython's allocator."),
+            MemoryKind::MemInfos => ("MemInfos", "No code compiled by Numba has made one."),
         })
     }
 
-    fn shows(&self, place: Place) -> bool {
-        matches!(place.target(), Some(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_)))
+    fn shows(&self, destination: Destination) -> bool {
+        matches!(destination.target(), Some(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
-        let Some(target) = jump.place.target() else { return };
+        let Some(target) = jump.destination.target() else { return };
         let opens = jump.is_into_detail();
         self.show(match target {
-            Target::Arenas(_) => Shown::Arenas,
-            Target::MemInfos(_) => Shown::MemInfos,
-            _ => Shown::Segments,
+            Target::Arenas(_) => MemoryKind::Arenas,
+            Target::MemInfos(_) => MemoryKind::MemInfos,
+            _ => MemoryKind::Segments,
         });
         match target {
             Target::Arenas(frame) | Target::MemInfos(frame) => {
@@ -184,11 +185,11 @@ impl Screen for MemoryScreen {
 
     fn save(&mut self) -> Saved {
         let births = std::mem::replace(&mut self.births, self.shown.births());
-        Box::new(Open { shown: self.shown, births, segment: self.segments.save() })
+        Box::new(OpenMemory { shown: self.shown, births, segment: self.segments.save() })
     }
 
     fn restore(&mut self, saved: Saved) {
-        if let Ok(open) = saved.downcast::<Open>() {
+        if let Ok(open) = saved.downcast::<OpenMemory>() {
             (self.shown, self.births) = (open.shown, open.births);
             self.segments.restore(open.segment);
         }

@@ -1,4 +1,4 @@
-//! One file a screen: its state, what its keys do, how it is drawn. [`Screen`] is what they have in common.
+//! The screens, one file each: the state, the actions and the drawing. [`Screen`] is what they have in common.
 
 mod finding;
 mod flame;
@@ -13,7 +13,7 @@ mod redundancy;
 mod region;
 mod stacks;
 mod timeline;
-mod transfers;
+mod ucx;
 mod waits;
 
 pub(crate) use names::process_label;
@@ -32,7 +32,7 @@ pub(crate) fn all(model: &Model) -> Vec<Box<dyn Screen>> {
         Box::new(waits::WaitsScreen::new(model)),
         Box::new(health::HealthScreen::default()),
         Box::new(memory::MemoryScreen::new(model)),
-        Box::new(transfers::TransfersScreen::default()),
+        Box::new(ucx::UcxScreen::default()),
         Box::new(redundancy::RedundancyScreen::default()),
         Box::new(timeline::TimelineScreen::default()),
     ]

@@ -1,10 +1,10 @@
-//! What frames, processes and threads are called.
+//! Display names of frames, processes and threads.
 
 use pyobs_model::views::{By, role};
 use pyobs_model::{Frame, FrameKind, Model, Pid, ProcessRef, Tid};
 
 use crate::filter::Filter;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::text;
 use crate::theme::Theme;
 
@@ -13,7 +13,7 @@ pub(super) fn matches(frame: &Frame, filter: &Filter) -> bool {
     filter.matches(&frame.function) || of(&frame.file) || of(&frame.module)
 }
 
-/// The function's name, behind the mark of a kind that is not Python: colour alone would not tell everyone.
+/// The function's name. A prefix marks native and kernel frames, because not everyone can tell them by colour.
 pub(super) fn name(frame: &Frame) -> String {
     let mark = match frame.kind {
         FrameKind::Python => "",
@@ -23,19 +23,19 @@ pub(super) fn name(frame: &Frame) -> String {
     format!("{mark}{}", text::head(&frame.function, 4096))
 }
 
-/// The function and its place, as the last two columns of a row.
-pub(super) fn draw_frame(row: &mut Row<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
+/// Draws the function and its place, as the last two columns of a row.
+pub(super) fn draw_frame(row: &mut RowPainter<'_>, width: usize, frame: &Frame, by: By, theme: Theme) {
     row.left(width, &name(frame), theme.kind(frame.kind));
     row.rest_of_path(&place(frame, by), theme.dim());
 }
 
-/// Where a frame is: its file and line, or what stands for them.
+/// A frame's file and line, or else its module.
 pub(super) fn place(frame: &Frame, by: By) -> String {
     let line = match by {
         By::Line => frame.line,
         By::Function => frame.first_line.or(frame.line),
     };
-    // Of a long path the end tells, and it is never shown in more cells than a screen is wide.
+    // The end of a path matters most, and no screen is wider than this.
     let tail = |text: &str| text[text.ceil_char_boundary(text.len().saturating_sub(4096))..].to_owned();
     match (&frame.file, line, &frame.module) {
         (Some(file), Some(line), _) => format!("{}:{line}", tail(file)),
@@ -55,12 +55,12 @@ pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> Strin
     }
 }
 
-/// The latest process that had the number.
+/// The latest process with this pid.
 pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
     model.processes().filter(|(_, state)| state.process.pid == pid).map(|(id, _)| id).last()
 }
 
-/// Its name, and its role where it has one: `ucxx-0 progress`.
+/// A thread's name, and its role if it has one: `ucxx-0 progress`.
 pub(super) fn thread_name(model: &Model, process: ProcessRef, tid: Tid) -> String {
     let thread = model.process(process).and_then(|state| state.threads.get(&tid));
     let name = text::head(thread.and_then(|thread| thread.name.as_deref()).unwrap_or("(no name)"), 512);

@@ -1,9 +1,9 @@
-//! What deserves to be said first, the busiest lines, then the machine in five lines.
+//! The first screen: the findings, the busiest lines, and the machine in five lines.
 
 mod hottest;
 mod lines;
 
-use pyobs_model::findings::{Board, Entry, Key};
+use pyobs_model::findings::{self, Board, Entry};
 use pyobs_model::views::{self, By, CpuLines, Look, Machine, Native};
 use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
@@ -11,10 +11,10 @@ use ratatui::layout::Rect;
 
 use super::finding::{advice, cost, evidence, mark, summary};
 use crate::binding::{Action, Keys, bind};
-use crate::input::Key as Pressed;
-use crate::jump::Outcome;
+use crate::input::Key;
+use crate::jump::Effect;
 use crate::list::Listing;
-use crate::paint::{Heading, Order, Row, put};
+use crate::paint::{HeadingPainter, RowPainter, SortOrder, put};
 use crate::scope::Reach;
 use crate::screen::{About, Screen};
 use crate::text;
@@ -28,7 +28,7 @@ static ABOUT: About = About {
     keys: &[Keys {
         title: "Overview",
         bindings: &[bind(
-            &[Pressed::Enter],
+            &[Key::Enter],
             Action::Open,
             "evidence",
             "the screen and the row that show what a finding rests on",
@@ -36,11 +36,11 @@ static ABOUT: About = About {
     }],
 };
 
-/// The machine's lines and their heading.
+/// The lines about the machine, with their heading.
 const MACHINE: u16 = lines::COUNT + 1;
-/// Cells of the label of what to try.
+/// The width of the advice's label.
 const LABEL: u16 = 5;
-/// Cells from which on a finding says whose it is, and which check found it.
+/// The widths from which a finding's process, and the check that found it, are shown.
 const PROCESS_NEEDS: u16 = 100;
 const CHECK_NEEDS: u16 = 130;
 
@@ -48,19 +48,19 @@ const CHECK_NEEDS: u16 = 130;
 pub(crate) struct OverviewScreen {
     machine: Machine,
     hottest: CpuLines,
-    listing: Listing<Key>,
+    listing: Listing<findings::Key>,
 }
 
-/// Where the parts go, from above.
-struct Parts {
+/// The areas of the parts, from top to bottom.
+struct OverviewLayout {
     findings: Rect,
-    /// The whole sentences of the finding that is selected, and what to try.
+    /// The full text of the selected finding, and its advice.
     detail: Rect,
     machine: Rect,
 }
 
-impl Parts {
-    /// For so many findings. They need room first; what one says in full follows them, and has what is left.
+impl OverviewLayout {
+    /// Divides `area`. The rows of findings come first; the detail gets what is left.
     fn of(area: Rect, findings: usize) -> Self {
         let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
         let least = match area.height {
@@ -69,7 +69,7 @@ impl Parts {
             _ => 8,
         };
         let room = area.height - machine - least;
-        // Where there is no finding, it is said what is not watched.
+        // Without findings, their area says what is not watched.
         let rows = if findings == 0 { room } else { room.min(findings.saturating_add(1).min(1 << 12) as u16) };
         let detail = if least > 0 { area.height - machine - rows } else { 0 };
         let part = |above, height| Rect { y: area.y + above, height, ..area };
@@ -88,9 +88,9 @@ impl OverviewScreen {
         let theme = ui.theme;
         let process = if area.width >= PROCESS_NEEDS { 8 } else { 0 };
         let check = if area.width >= CHECK_NEEDS { 26 } else { 0 };
-        let mut head = Heading::new(buf, area, theme);
+        let mut head = HeadingPainter::new(buf, area, theme);
         head.skip(3);
-        head.right(9, "COST", Some(Order::Falling));
+        head.right(9, "COST", Some(SortOrder::Descending));
         head.right(process, "PID", None);
         head.left(check, "CHECK", None);
         head.left(usize::MAX, "FINDING", None);
@@ -100,7 +100,7 @@ impl OverviewScreen {
             let is_current = entry.is_current(&ui.board);
             let dim = |style| if is_current { style } else { theme.dim() };
             let (sign, style) = mark(theme, finding.severity);
-            let mut row = Row::new(buf, line_area);
+            let mut row = RowPainter::new(buf, line_area);
             row.select(is_selected, theme);
             row.left(3, &format!(" {sign}"), dim(style));
             row.right(9, &cost(entry.cost), dim(theme.strong()));
@@ -125,11 +125,11 @@ impl Screen for OverviewScreen {
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
-        let everyone = ui.scope(model).everyone();
-        self.machine = views::machine(model, &everyone, lines::points(ui.size.0));
+        let all_processes = ui.scope(model).all_processes();
+        self.machine = views::machine(model, &all_processes, lines::points(ui.size.0));
         let look = Look { by: By::Line, native: Native::None, ..Look::default() };
-        self.hottest = views::cpu_lines(model, &everyone, look);
-        ui.find(model);
+        self.hottest = views::cpu_lines(model, &all_processes, look);
+        ui.update_findings(model);
     }
 
     fn arrange(&mut self, _model: &Model, ui: &Ui) {
@@ -138,13 +138,13 @@ impl Screen for OverviewScreen {
         self.listing.show(rows, key, height(&ui.board, ui.body()));
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
         if self.listing.step(action, height(&ui.board, ui.body())) {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         match (action, self.selected(&ui.board).map(|entry| &entry.finding)) {
             (Action::Open, Some(finding)) => evidence(finding),
-            _ => Outcome::Nothing,
+            _ => Effect::Nothing,
         }
     }
 
@@ -157,7 +157,7 @@ impl Screen for OverviewScreen {
     }
 
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let parts = Parts::of(area, ui.board.entries().len());
+        let parts = OverviewLayout::of(area, ui.board.entries().len());
         let (said, used) = if ui.board.is_empty() {
             (parts.findings, draw_none(model, ui, parts.findings, buf))
         } else {
@@ -171,24 +171,24 @@ impl Screen for OverviewScreen {
     }
 }
 
-/// Below a blank line.
+/// The area below a blank line.
 fn below(area: Rect) -> Rect {
     let above = area.height.min(1);
     Rect { y: area.y + above, height: area.height - above, ..area }
 }
 
-/// Rows of findings.
+/// The number of rows for findings.
 fn height(board: &Board, body: Rect) -> usize {
-    usize::from(Parts::of(body, board.entries().len()).findings.height.saturating_sub(1))
+    usize::from(OverviewLayout::of(body, board.entries().len()).findings.height.saturating_sub(1))
 }
 
-/// Returns how many rows it has used.
+/// Returns the number of rows that it used.
 fn draw_detail(entry: &Entry, ui: &Ui, whole: Rect, buf: &mut Buffer) -> u16 {
     let area = below(whole);
     let width = area.width.saturating_sub(4);
     let seen = text::wrap(&entry.finding.detail, width.into());
     let advice = advice(&entry.finding, width.saturating_sub(LABEL).into());
-    // Where there is no room for both, what was seen is cut off.
+    // If there is no room for both, the advice stays whole.
     let advice_rows = advice.len() as u16;
     let room = area.height.saturating_sub(advice_rows);
     let rows = room.min(seen.len() as u16);
@@ -203,7 +203,7 @@ fn draw_detail(entry: &Entry, ui: &Ui, whole: Rect, buf: &mut Buffer) -> u16 {
     (1 + rows + advice_rows).min(whole.height)
 }
 
-/// Returns how many rows it has used.
+/// Draws what there is to say without findings. Returns the number of rows that it used.
 fn draw_none(model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> u16 {
     let theme = ui.theme;
     put(buf, area, 1, 0, &format!("No finding {}.", ui.when(Reach::Window)), theme.good());

@@ -1,5 +1,5 @@
-//! What is known of one thing, on lines that scroll. A line that names something else leads to it: the cursor goes from one such
-//! line to the next.
+//! A page of scrolling lines about one thing. A line that names something else is a link to it. The cursor moves from link to
+//! link.
 
 use pyobs_model::views::By;
 use pyobs_model::{FrameId, Model, ProcessRef, StackId};
@@ -9,45 +9,46 @@ use ratatui::layout::Rect;
 use super::names::draw_frame;
 use crate::binding::Action;
 use crate::hit_areas::Hit;
-use crate::jump::{Jump, Outcome};
+use crate::jump::{Effect, Jump};
 use crate::list::scroll;
 use crate::number;
-use crate::paint::{Row, put_more};
+use crate::paint::{RowPainter, put_more};
 use crate::table;
 use crate::ui::Ui;
 
-pub(super) enum Line<P> {
+pub(super) enum PageLine<P> {
     Blank,
     Heading(String),
     Pair(&'static str, String),
     Words(String),
-    /// What only this page has.
-    Part(P),
+    /// A line that only this kind of page has.
+    Custom(P),
     Frame(FrameId),
     More(usize),
 }
 
-/// What only one kind of page has: it draws itself on its line, of a page of this width.
-pub(super) trait Part {
-    fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui);
+/// A line that only one kind of page has.
+pub(super) trait CustomLine {
+    /// Draws the line, on a page of this width.
+    fn draw(&self, row: &mut RowPainter<'_>, width: u16, model: &Model, ui: &Ui);
 }
 
-/// The page of one row of a list.
-pub(super) struct Detail<K, P> {
-    pub(super) of: K,
+/// The detail of a list's row, as a page.
+pub(super) struct PageDetail<K, P> {
+    pub(super) key: K,
     pub(super) page: Page<P>,
 }
 
-impl<K, P: Part> table::Detail<K> for Detail<K, P> {
+impl<K, P: CustomLine> table::Detail<K> for PageDetail<K, P> {
     fn of(key: K) -> Option<Self> {
-        Some(Self { of: key, page: Page::default() })
+        Some(Self { key, page: Page::default() })
     }
 
     fn arrange(&mut self, height: usize) {
         self.page.arrange(height);
     }
 
-    fn act(&mut self, action: Action, height: usize) -> Outcome {
+    fn act(&mut self, action: Action, height: usize) -> Effect {
         self.page.act(action, height)
     }
 
@@ -57,9 +58,9 @@ impl<K, P: Part> table::Detail<K> for Detail<K, P> {
 }
 
 pub(super) struct Page<P> {
-    lines: Vec<(Line<P>, Option<Jump>)>,
+    lines: Vec<(PageLine<P>, Option<Jump>)>,
     top: usize,
-    /// The line that Enter follows.
+    /// The link that Enter follows.
     selected: Option<usize>,
 }
 
@@ -75,35 +76,35 @@ impl<P> Page<P> {
     }
 
     pub(super) fn pair(&mut self, name: &'static str, words: String) {
-        self.lines.push((Line::Pair(name, words), None));
+        self.lines.push((PageLine::Pair(name, words), None));
     }
 
     pub(super) fn link(&mut self, name: &'static str, words: String, jump: Option<Jump>) {
-        self.lines.push((Line::Pair(name, words), jump));
+        self.lines.push((PageLine::Pair(name, words), jump));
     }
 
     pub(super) fn words(&mut self, words: String, jump: Option<Jump>) {
-        self.lines.push((Line::Words(words), jump));
+        self.lines.push((PageLine::Words(words), jump));
     }
 
-    pub(super) fn part(&mut self, part: P, jump: Option<Jump>) {
-        self.lines.push((Line::Part(part), jump));
+    pub(super) fn custom(&mut self, part: P, jump: Option<Jump>) {
+        self.lines.push((PageLine::Custom(part), jump));
     }
 
     pub(super) fn heading(&mut self, heading: impl Into<String>) {
-        self.lines.extend([(Line::Blank, None), (Line::Heading(heading.into()), None)]);
+        self.lines.extend([(PageLine::Blank, None), (PageLine::Heading(heading.into()), None)]);
     }
 
-    /// How many others there are, if any.
+    /// Adds a line that says how many others there are, if any.
     pub(super) fn more(&mut self, count: usize) {
-        self.lines.extend((count > 0).then_some((Line::More(count), None)));
+        self.lines.extend((count > 0).then_some((PageLine::More(count), None)));
     }
 
-    /// As many lines as `most`; the others are only counted. Nothing for none.
+    /// Adds a heading and at most `most` lines; the others are counted. Adds nothing if there are no lines.
     pub(super) fn list(
         &mut self,
         heading: &'static str,
-        lines: impl ExactSizeIterator<Item = (Line<P>, Option<Jump>)>,
+        lines: impl ExactSizeIterator<Item = (PageLine<P>, Option<Jump>)>,
         most: usize,
     ) {
         if lines.len() == 0 {
@@ -115,9 +116,9 @@ impl<P> Page<P> {
         self.more(more);
     }
 
-    /// The frames of a process's stack, the innermost first.
+    /// Adds the frames of a stack, the innermost first.
     pub(super) fn frames(&mut self, model: &Model, process: Option<ProcessRef>, stack: StackId) {
-        let line = |frame: &FrameId| (Line::Frame(*frame), Some(Jump::frame(process, *frame)));
+        let line = |frame: &FrameId| (PageLine::Frame(*frame), Some(Jump::frame(process, *frame)));
         self.lines.extend(model.stack(stack).iter().rev().map(line));
     }
 
@@ -137,20 +138,20 @@ impl<P> Page<P> {
         self.lines.get(line).is_some_and(|(_, jump)| jump.is_some())
     }
 
-    /// Keeps what is selected while it is in sight, else takes the first link that is.
+    /// Keeps the selected link while it is in sight. Otherwise selects the first link in sight.
     fn select_in_sight(&mut self, height: usize) {
         let sight = self.top..self.top + height;
         let kept = self.selected.filter(|line| sight.contains(line) && self.is_link(*line));
         self.selected = kept.or_else(|| sight.into_iter().find(|line| self.is_link(*line)));
     }
 
-    /// Goes to the next link where it is in sight, else scrolls; follows the one that is selected.
-    fn act(&mut self, action: Action, height: usize) -> Outcome {
+    /// Follows the selected link, moves to the next link if it is in sight, or scrolls.
+    fn act(&mut self, action: Action, height: usize) -> Effect {
         let sight = self.top..(self.top + height).min(self.lines.len());
         let next = match (action, self.selected) {
             (Action::Open, Some(selected)) => {
                 let jump = self.lines.get(selected).and_then(|(_, jump)| *jump);
-                return jump.map_or(Outcome::Nothing, Outcome::Jump);
+                return jump.map_or(Effect::Nothing, Effect::Jump);
             }
             (Action::Down, Some(selected)) => (selected + 1..sight.end).find(|line| self.is_link(*line)),
             (Action::Up, Some(selected)) => (sight.start..selected).rev().find(|line| self.is_link(*line)),
@@ -161,24 +162,24 @@ impl<P> Page<P> {
             None => {
                 self.top = scroll(self.top, action, self.lines.len(), height);
                 let at_edge = if action == Action::Up { self.top } else { self.top + height.saturating_sub(1) };
-                // The line that has come into sight is the next one on the way.
+                // A link that came into sight is the next one.
                 if matches!(action, Action::Up | Action::Down) && self.is_link(at_edge) {
                     self.selected = Some(at_edge);
                 }
                 self.select_in_sight(height);
             }
         }
-        Outcome::Nothing
+        Effect::Nothing
     }
 
-    /// How many links stand before a line.
+    /// The number of links before a line.
     fn links_before(&self, line: usize) -> usize {
         (0..line).filter(|line| self.is_link(*line)).count()
     }
 
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer)
     where
-        P: Part,
+        P: CustomLine,
     {
         let theme = ui.theme;
         let height = usize::from(area.height);
@@ -188,26 +189,26 @@ impl<P> Page<P> {
             if let (Some(_), Some(selected)) = (jump, selected) {
                 ui.hit_areas.add(line_area, Hit::row(self.links_before(at), selected));
             }
-            let mut row = Row::new(buf, line_area);
+            let mut row = RowPainter::new(buf, line_area);
             row.select(jump.is_some() && self.selected == Some(at), theme);
             match line {
-                Line::Blank => {}
-                Line::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
-                Line::Pair(name, words) => {
+                PageLine::Blank => {}
+                PageLine::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
+                PageLine::Pair(name, words) => {
                     row.left(11, &format!(" {name}"), theme.dim());
                     row.rest(words, if jump.is_some() { theme.link() } else { theme.text() });
                 }
-                Line::Words(words) => {
+                PageLine::Words(words) => {
                     row.rest(&format!(" {words}"), if jump.is_some() { theme.link() } else { theme.text() });
                 }
-                Line::Part(part) => part.draw(&mut row, area.width, model, ui),
-                Line::Frame(id) => {
+                PageLine::Custom(part) => part.draw(&mut row, area.width, model, ui),
+                PageLine::Frame(id) => {
                     if let Some(frame) = model.frame(*id) {
                         row.skip(1);
                         draw_frame(&mut row, usize::from(area.width) * 45 / 100, frame, By::Line, theme);
                     }
                 }
-                Line::More(count) => {
+                PageLine::More(count) => {
                     let others = number::plural(*count as u64, "other", "others");
                     row.rest(&format!("   and {others}"), theme.dim());
                 }

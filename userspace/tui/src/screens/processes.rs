@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use pyobs_model::families::cpu::Sum;
+use pyobs_model::families::cpu::CpuSum;
 use pyobs_model::views;
 use pyobs_model::{Model, Nanos, ProcessRef, ProcessState};
 use ratatui::buffer::Buffer;
@@ -14,11 +14,11 @@ use super::names::thread_name;
 use crate::binding::{Action, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
-use crate::jump::Outcome;
-use crate::paint::{Heading, Row, put};
+use crate::jump::Effect;
+use crate::paint::{HeadingPainter, RowPainter, put};
 use crate::scope::Picked;
 use crate::screen::{About, Screen};
-use crate::table::{List, Listed, NoDetail, Sorted, Table};
+use crate::table::{AnyList, List, NoDetail, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
 
@@ -41,7 +41,7 @@ static ABOUT: About = About {
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+enum ProcessSort {
     #[default]
     Samples,
     Pid,
@@ -51,67 +51,68 @@ enum Sort {
 
 /// A process, or a thread of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Line {
+struct ProcessLine {
     picked: Picked,
-    cpu: Sum,
+    cpu: CpuSum,
 }
 
 #[derive(Default)]
 struct ProcessTable {
-    /// Those whose threads are shown.
+    /// The processes whose threads are shown.
     open: HashSet<ProcessRef>,
     seconds: f64,
-    /// The end of the time that the rows cover.
+    /// The end of the time range that the rows cover.
     end: Nanos,
 }
 
 impl Table for ProcessTable {
-    type Row = Line;
+    type Row = ProcessLine;
     type Key = Picked;
-    type Sort = Sort;
+    type Sort = ProcessSort;
     type Detail = NoDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Samples, Sort::Pid, Sort::Threads, Sort::Command];
+    const SORTS: &'static [ProcessSort] =
+        &[ProcessSort::Samples, ProcessSort::Pid, ProcessSort::Threads, ProcessSort::Command];
 
-    /// All processes, for the user picks among them; each is followed by its threads.
-    fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Line>> {
+    /// All processes, whatever the user picked before, each followed by its threads.
+    fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<ProcessLine>> {
         let scope = ui.scope(model);
-        let everyone = scope.everyone();
-        (self.seconds, self.end) = (scope.seconds, everyone.end().min(model.now()));
-        let rows = views::processes(model, &everyone).into_iter().flat_map(|row| {
+        let all_processes = scope.all_processes();
+        (self.seconds, self.end) = (scope.seconds, all_processes.end().min(model.now()));
+        let rows = views::processes(model, &all_processes).into_iter().flat_map(|row| {
             let threads = model.process(row.process).into_iter().flat_map(|state| state.threads.keys());
-            let line = |tid, cpu| Line { picked: Picked { process: row.process, tid }, cpu };
+            let line = |tid, cpu| ProcessLine { picked: Picked { process: row.process, tid }, cpu };
             let of_threads = threads.map(|tid| line(Some(*tid), row.threads.get(tid).copied().unwrap_or_default()));
             std::iter::once(line(None, row.cpu)).chain(of_threads).collect::<Vec<_>>()
         });
         Some(rows.collect())
     }
 
-    fn key(row: &Line) -> Picked {
+    fn key(row: &ProcessLine) -> Picked {
         row.picked
     }
 
-    fn matches(&self, row: &Line, filter: &Filter, model: &Model) -> bool {
+    fn matches(&self, row: &ProcessLine, filter: &Filter, model: &Model) -> bool {
         model.process(row.picked.process).is_some_and(|state| {
             filter.matches(&state.process.command) || filter.matches(&state.process.pid.to_string())
         })
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[Line], sort: Sort, model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[ProcessLine], sort: ProcessSort, model: &Model) {
         let state = |index: &usize| model.process(rows[*index].picked.process);
         let pid = |index: &usize| state(index).map(|state| state.process.pid);
         match sort {
-            Sort::Samples => shown.sort_by_key(|it| (Reverse(rows[*it].cpu.time), pid(it))),
-            Sort::Pid => shown.sort_by_key(pid),
-            Sort::Threads => shown.sort_by_key(|it| (Reverse(state(it).map(|it| it.threads.len())), pid(it))),
-            Sort::Command => shown.sort_by_cached_key(|it| {
+            ProcessSort::Samples => shown.sort_by_key(|it| (Reverse(rows[*it].cpu.time), pid(it))),
+            ProcessSort::Pid => shown.sort_by_key(pid),
+            ProcessSort::Threads => shown.sort_by_key(|it| (Reverse(state(it).map(|it| it.threads.len())), pid(it))),
+            ProcessSort::Command => shown.sort_by_cached_key(|it| {
                 let command = state(it).map(|it| text::head(text::command(&it.process.command), 256).to_lowercase());
                 (command, pid(it))
             }),
         }
     }
 
-    fn shown(&self, rows: &[Line], filter: Option<&Filter>, sort: Sort, model: &Model) -> Vec<usize> {
+    fn shown(&self, rows: &[ProcessLine], filter: Option<&Filter>, sort: ProcessSort, model: &Model) -> Vec<usize> {
         let is_shown = |index: &usize| {
             let row = &rows[*index];
             let state = model.process(row.picked.process);
@@ -136,21 +137,29 @@ impl Table for ProcessTable {
         Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        let widths = Widths::of(width);
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<ProcessSort>, _ui: &Ui) {
+        let widths = ProcessWidths::of(width);
         head.skip(2);
-        head.right(PID_WIDTH, "PID", sorted.rising(Sort::Pid));
+        head.right(PID_WIDTH, "PID", sorted.ascending(ProcessSort::Pid));
         head.left(widths.python, "PYTHON", None);
-        head.right(7, "CPU %", sorted.falling(Sort::Samples));
+        head.right(7, "CPU %", sorted.descending(ProcessSort::Samples));
         head.skip(widths.bar);
         head.right(widths.samples, "SAMPLES", None);
-        head.right(4, "THR", sorted.falling(Sort::Threads));
-        head.left(usize::MAX, "COMMAND", sorted.rising(Sort::Command));
+        head.right(4, "THR", sorted.descending(ProcessSort::Threads));
+        head.left(usize::MAX, "COMMAND", sorted.ascending(ProcessSort::Command));
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        line: &ProcessLine,
+        width: u16,
+        _: ProcessSort,
+        model: &Model,
+        ui: &Ui,
+    ) {
         let Some(state) = model.process(line.picked.process) else { return };
-        let (widths, theme) = (Widths::of(width), ui.theme);
+        let (widths, theme) = (ProcessWidths::of(width), ui.theme);
         let quiet = state.ended.is_some() || line.cpu.samples == 0;
         let style = if quiet { theme.dim() } else { theme.text() };
         let is_picked = ui.picked == Some(line.picked);
@@ -198,8 +207,8 @@ impl Table for ProcessTable {
 }
 
 impl ProcessTable {
-    /// In percent of one core.
-    fn cpu_percent(&self, cpu: Sum) -> f64 {
+    /// CPU time in percent of one core.
+    fn cpu_percent(&self, cpu: CpuSum) -> f64 {
         if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }
     }
 }
@@ -214,24 +223,24 @@ impl Screen for ProcessesScreen {
         &ABOUT
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         Some(&self.list)
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(&mut self.list)
     }
 
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
         self.list.compute(model, ui);
-        ui.find(model);
+        ui.update_findings(model);
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
         let selected = self.list.selected().copied();
         let open = &mut self.list.table.open;
         match (action, selected) {
-            (Action::Open, Some(picked)) => return Outcome::Pick(picked),
+            (Action::Open, Some(picked)) => return Effect::Pick(picked),
             (Action::Threads, Some(Picked { process, .. })) => {
                 if !open.remove(&process) {
                     open.insert(process);
@@ -240,12 +249,12 @@ impl Screen for ProcessesScreen {
             (Action::Expand, Some(Picked { process, .. })) => _ = open.insert(process),
             (Action::Collapse, Some(Picked { process, .. })) => {
                 open.remove(&process);
-                // The thread that was selected is gone; its process takes its place.
-                self.list.go_to(ui, |picked| *picked == Picked { process, tid: None });
+                // The selected thread may have been hidden, so select its process.
+                self.list.select_now(ui, |picked| *picked == Picked { process, tid: None });
             }
             _ => return self.list.act(action, ui),
         }
-        Outcome::Rows
+        Effect::Rows
     }
 
     fn has_rows(&self) -> bool {
@@ -257,7 +266,7 @@ fn head_of_command(state: &ProcessState) -> &str {
     text::head(text::command(&state.process.command), 4096)
 }
 
-/// One sentence above the table: the most serious finding. Empty without findings.
+/// The lines above the table: the most serious finding. Empty without findings.
 fn headline(ui: &Ui) -> Vec<String> {
     const LINES: usize = 2;
     const NEEDS: u16 = 9;
@@ -271,16 +280,16 @@ fn headline(ui: &Ui) -> Vec<String> {
     lines
 }
 
-/// Seven digits are the most that a kernel gives out, and a thread has its branch before them.
+/// A pid has at most seven digits, and a tid has a branch before it.
 const PID_WIDTH: usize = 8;
 
-struct Widths {
+struct ProcessWidths {
     python: usize,
     bar: usize,
     samples: usize,
 }
 
-impl Widths {
+impl ProcessWidths {
     fn of(width: u16) -> Self {
         match width {
             0..70 => Self { python: 7, bar: 0, samples: 0 },

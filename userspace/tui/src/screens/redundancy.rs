@@ -1,5 +1,5 @@
 //! Work between Python and native code that changes nothing: the findings, then the lines whose native code accesses memory,
-//! those first that cost most.
+//! the most expensive ones first.
 
 mod detail;
 
@@ -14,19 +14,19 @@ use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::detail::Detail;
+use self::detail::RedundancyDetail;
 use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
-use crate::jump::{Jump, Place};
+use crate::jump::{Destination, Jump};
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::scope::Reach;
 use crate::screen::{About, Screen};
 use crate::screens::finding::{mark, summary};
 use crate::screens::names::{place, process_label};
 use crate::screens::stacks;
-use crate::table::{List, Listed, Sorted, Table};
+use crate::table::{AnyList, List, Sorted, Table};
 use crate::ui::Ui;
 
 static ABOUT: About = About {
@@ -48,7 +48,7 @@ static ABOUT: About = About {
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sort {
+enum RedundancySort {
     #[default]
     Objects,
     Samples,
@@ -57,14 +57,14 @@ enum Sort {
     Equal,
 }
 
-/// Findings that are shown above the lines, where there is room for some lines as well.
+/// The most findings above the lines, and the lines that must fit below them.
 const FINDINGS_MAX: usize = 4;
 const LINES_MIN: u16 = 6;
-/// Cells from which on there is room for all columns, and for the lines' text.
+/// The widths from which all columns, and the lines' source, are shown.
 const ALL_NEED: u16 = 76;
 const SOURCE_NEEDS: u16 = 140;
 
-struct Entry {
+struct RedundancyRow {
     line: Line,
     sum: Accesses,
     pairs: PairSum,
@@ -72,22 +72,28 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct LineTable {
+struct RedundancyTable {
     findings: Vec<Finding>,
     lines: usize,
-    /// Lines with too few addresses to prove anything.
+    /// The number of lines with too few addresses to prove anything.
     few: usize,
 }
 
-impl Table for LineTable {
-    type Row = Entry;
+impl Table for RedundancyTable {
+    type Row = RedundancyRow;
     type Key = Line;
-    type Sort = Sort;
-    type Detail = Detail;
+    type Sort = RedundancySort;
+    type Detail = RedundancyDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Objects, Sort::Samples, Sort::Arrays, Sort::Again, Sort::Equal];
+    const SORTS: &'static [RedundancySort] = &[
+        RedundancySort::Objects,
+        RedundancySort::Samples,
+        RedundancySort::Arrays,
+        RedundancySort::Again,
+        RedundancySort::Equal,
+    ];
 
-    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Entry>> {
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut RedundancyDetail>) -> Option<Vec<RedundancyRow>> {
         let selection = ui.scope(model).selection;
         let view = views::redundancy(model, &selection);
         let mut pairs: BTreeMap<Line, PairSum> = BTreeMap::new();
@@ -102,7 +108,7 @@ impl Table for LineTable {
         }
         self.findings = findings::find(model, &selection);
         self.findings.retain(|finding| finding.id.starts_with("redundancy/"));
-        let entry = |(line, sum): (&Line, &Accesses)| Entry {
+        let entry = |(line, sum): (&Line, &Accesses)| RedundancyRow {
             line: *line,
             sum: sum.clone(),
             pairs: pairs.get(line).copied().unwrap_or_default(),
@@ -112,66 +118,74 @@ impl Table for LineTable {
         self.few = view.lines.values().filter(|sum| sum.known() > 0 && !sum.is_enough()).count();
         let rows = view.lines.iter().map(entry).collect();
         if let Some(detail) = detail {
-            let source = ui.sources.read(model, detail.of.process, detail.of.frame);
+            let source = ui.sources.read(model, detail.key.process, detail.key.frame);
             detail.compute(model, &view, source.as_deref(), &self.findings, ui.size.0.into());
         }
         Some(rows)
     }
 
-    fn key(row: &Entry) -> Line {
+    fn key(row: &RedundancyRow) -> Line {
         row.line
     }
 
-    fn matches(&self, row: &Entry, filter: &Filter, model: &Model) -> bool {
+    fn matches(&self, row: &RedundancyRow, filter: &Filter, model: &Model) -> bool {
         filter.matches(&place_of(model, row.line)) || filter.matches(&process_label(model, Some(row.line.process)))
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[Entry], sort: Sort, _model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[RedundancyRow], sort: RedundancySort, _model: &Model) {
         let key = |index: usize| {
-            let Entry { sum, pairs, calls, .. } = &rows[index];
+            let RedundancyRow { sum, pairs, calls, .. } = &rows[index];
             let part = |of: f64| (sum.weight as f64 * 1000.0 * of) as u64;
             match sort {
-                Sort::Objects => part(sum.objects_share()),
-                Sort::Samples => sum.weight,
-                Sort::Arrays => part(sum.array_share()),
-                Sort::Again => calls.same,
-                Sort::Equal => pairs.equal,
+                RedundancySort::Objects => part(sum.objects_share()),
+                RedundancySort::Samples => sum.weight,
+                RedundancySort::Arrays => part(sum.array_share()),
+                RedundancySort::Again => calls.same,
+                RedundancySort::Equal => pairs.equal,
             }
         };
         shown.sort_by_key(|index| Reverse(key(*index)));
     }
 
     /// Reads the source of the lines in sight.
-    fn arranged(&mut self, rows: &[Entry], shown: &[usize], in_sight: Range<usize>, model: &Model, ui: &Ui) {
+    fn arranged(&mut self, rows: &[RedundancyRow], shown: &[usize], in_sight: Range<usize>, model: &Model, ui: &Ui) {
         if ui.body().width >= SOURCE_NEEDS {
-            for Entry { line, .. } in shown[in_sight].iter().filter_map(|index| rows.get(*index)) {
+            for RedundancyRow { line, .. } in shown[in_sight].iter().filter_map(|index| rows.get(*index)) {
                 ui.sources.read(model, line.process, line.frame);
             }
         }
     }
 
-    /// Below the findings.
+    /// The area below the findings.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let has_room = area.height > LINES_MIN + 1;
         let above = if has_room { self.findings_in(area).max(1) as u16 + 1 } else { 0 };
         Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        let widths = Widths::of(width, sorted.0);
-        head.right(widths.column(Sort::Samples, 8), "SAMPLES", sorted.falling(Sort::Samples));
-        head.right(widths.column(Sort::Objects, 8), "OBJECTS", sorted.falling(Sort::Objects));
-        head.right(widths.column(Sort::Arrays, 7), "ARRAYS", sorted.falling(Sort::Arrays));
-        head.right(widths.column(Sort::Again, 12), "SAME CALLS", sorted.falling(Sort::Again));
-        head.right(widths.column(Sort::Equal, 12), "EQUAL PAIRS", sorted.falling(Sort::Equal));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<RedundancySort>, _ui: &Ui) {
+        let widths = RedundancyWidths::of(width, sorted.0);
+        head.right(widths.column(RedundancySort::Samples, 8), "SAMPLES", sorted.descending(RedundancySort::Samples));
+        head.right(widths.column(RedundancySort::Objects, 8), "OBJECTS", sorted.descending(RedundancySort::Objects));
+        head.right(widths.column(RedundancySort::Arrays, 7), "ARRAYS", sorted.descending(RedundancySort::Arrays));
+        head.right(widths.column(RedundancySort::Again, 12), "SAME CALLS", sorted.descending(RedundancySort::Again));
+        head.right(widths.column(RedundancySort::Equal, 12), "EQUAL PAIRS", sorted.descending(RedundancySort::Equal));
         head.left(widths.process, "PROCESS", None);
         head.left(widths.place, "NATIVE CODE CALLED AT", None);
         head.left(usize::MAX, if widths.place == usize::MAX { "" } else { "SOURCE" }, None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, entry: &Entry, width: u16, sort: Sort, model: &Model, ui: &Ui) {
-        let (widths, theme) = (Widths::of(width, sort), ui.theme);
-        let Entry { line, sum, pairs, calls } = entry;
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        entry: &RedundancyRow,
+        width: u16,
+        sort: RedundancySort,
+        model: &Model,
+        ui: &Ui,
+    ) {
+        let (widths, theme) = (RedundancyWidths::of(width, sort), ui.theme);
+        let RedundancyRow { line, sum, pairs, calls } = entry;
         let of = |share: f64| match sum.known() {
             0 => "–".to_owned(),
             _ if !sum.is_enough() => "few".to_owned(),
@@ -182,32 +196,40 @@ impl Table for LineTable {
             all => format!("{}/{}", number::grouped(of), number::grouped(all)),
         };
         let style = |is_enough| if is_enough { theme.text() } else { theme.dim() };
-        row.right(widths.column(Sort::Samples, 8), &number::grouped(sum.samples), theme.strong());
-        row.right(widths.column(Sort::Objects, 8), &of(sum.objects_share()), style(sum.is_enough()));
-        row.right(widths.column(Sort::Arrays, 7), &of(sum.array_share()), style(sum.is_enough()));
-        row.right(widths.column(Sort::Again, 12), &part(calls.same, calls.compared), style(calls.is_enough()));
-        row.right(widths.column(Sort::Equal, 12), &part(pairs.equal, pairs.compared), style(pairs.is_enough()));
+        row.right(widths.column(RedundancySort::Samples, 8), &number::grouped(sum.samples), theme.strong());
+        row.right(widths.column(RedundancySort::Objects, 8), &of(sum.objects_share()), style(sum.is_enough()));
+        row.right(widths.column(RedundancySort::Arrays, 7), &of(sum.array_share()), style(sum.is_enough()));
+        row.right(
+            widths.column(RedundancySort::Again, 12),
+            &part(calls.same, calls.compared),
+            style(calls.is_enough()),
+        );
+        row.right(
+            widths.column(RedundancySort::Equal, 12),
+            &part(pairs.equal, pairs.compared),
+            style(pairs.is_enough()),
+        );
         row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
         row.left_path(widths.place, &place_of(model, *line), theme.text());
-        row.rest(&ui.sources.known(line.process, line.frame).unwrap_or_default(), theme.dim());
+        row.rest(&ui.sources.cached(line.process, line.frame).unwrap_or_default(), theme.dim());
     }
 
     fn draw_around(&self, area: Rect, _last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
         let theme = ui.theme;
         for (finding, y) in self.findings.iter().take(self.findings_in(area)).zip(area.y..) {
             let (mark, style) = mark(theme, finding.severity);
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
             row.left(2, mark, style);
             row.rest(&summary(finding, usize::from(area.width).saturating_sub(3)), theme.text());
         }
         if self.findings.is_empty() && area.height > LINES_MIN + 1 {
-            Row::new(buf, Rect { height: 1, ..area }).rest(&format!(" {}", self.note()), theme.dim());
+            RowPainter::new(buf, Rect { height: 1, ..area }).rest(&format!(" {}", self.note()), theme.dim());
         }
     }
 }
 
-impl LineTable {
-    /// Stands in for the findings when nothing was found.
+impl RedundancyTable {
+    /// The sentence to show if there are no findings.
     fn note(&self) -> String {
         let (few, lines, least) = (self.few, self.lines, least_trials(DISPATCH));
         match few {
@@ -216,21 +238,21 @@ impl LineTable {
         }
     }
 
-    /// How many findings are shown.
+    /// The number of findings that are shown.
     fn findings_in(&self, area: Rect) -> usize {
         self.findings.len().min(FINDINGS_MAX).min(usize::from(area.height.saturating_sub(LINES_MIN + 1)))
     }
 }
 
-struct Widths {
-    /// The only column beside the samples, if there is little room.
-    only: Option<Sort>,
+struct RedundancyWidths {
+    /// The only column besides the samples, if there is little room.
+    only: Option<RedundancySort>,
     process: usize,
     place: usize,
 }
 
-impl Widths {
-    fn of(width: u16, sort: Sort) -> Self {
+impl RedundancyWidths {
+    fn of(width: u16, sort: RedundancySort) -> Self {
         let is_wide = width >= ALL_NEED;
         Self {
             only: (!is_wide).then_some(sort),
@@ -239,15 +261,15 @@ impl Widths {
         }
     }
 
-    fn column(&self, column: Sort, width: usize) -> usize {
-        let is_shown = column == Sort::Samples || self.only.is_none_or(|only| only == column);
+    fn column(&self, column: RedundancySort, width: usize) -> usize {
+        let is_shown = column == RedundancySort::Samples || self.only.is_none_or(|only| only == column);
         if is_shown { width } else { 0 }
     }
 }
 
 #[derive(Default)]
 pub(super) struct RedundancyScreen {
-    list: List<LineTable>,
+    list: List<RedundancyTable>,
 }
 
 impl Screen for RedundancyScreen {
@@ -259,16 +281,16 @@ impl Screen for RedundancyScreen {
         Some(Family::Redundancy)
     }
 
-    /// Redundancy takes longer than a window to be proved.
+    /// A window is too short to prove redundancy.
     fn reach(&self) -> Reach {
         Reach::Span
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         Some(&self.list)
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(&mut self.list)
     }
 
@@ -276,13 +298,13 @@ impl Screen for RedundancyScreen {
         stacks::empty(Weight::Redundant)
     }
 
-    fn shows(&self, place: Place) -> bool {
-        matches!(place.target(), Some(Target::Line(_)))
+    fn shows(&self, destination: Destination) -> bool {
+        matches!(destination.target(), Some(Target::Line(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
         self.list.close();
-        if let (Some(process), Some(Target::Line(frame))) = (jump.process, jump.place.target()) {
+        if let (Some(process), Some(Target::Line(frame))) = (jump.process, jump.destination.target()) {
             self.list.go(Line { process, frame }, jump.is_into_detail());
         }
     }

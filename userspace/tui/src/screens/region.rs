@@ -1,20 +1,20 @@
-//! Regions of memory: what they are called, what shows them, and what was sent out of them and stored into them.
+//! Regions of memory: their names, the targets that show them, and the transfers and stores that used them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::redundancy::{Line as At, PairSum};
-use pyobs_model::families::shm::State;
+use pyobs_model::families::redundancy::{Line, PairSum};
+use pyobs_model::families::shm::SegmentState;
 use pyobs_model::findings::{self, Target};
 use pyobs_model::views::{birthplace, lies_in, region_birth, stores};
 use pyobs_model::{Model, Region, RegionId, Selection, Transfer};
 
 use super::names::process_label;
-use super::page::{Line, Page};
+use super::page::{Page, PageLine};
 use crate::jump::Jump;
 use crate::{number, text};
 
-/// Transfers, and lines of stores; the others are only counted.
+/// The most transfers, and lines of stores, that are listed. The others are counted.
 const TRANSFERS_MAX: usize = 20;
 const LINES_MAX: usize = 5;
 
@@ -31,7 +31,7 @@ pub(super) fn region_name(model: &Model, id: RegionId) -> String {
     }
 }
 
-/// What shows a region.
+/// The target that shows a region.
 pub(super) fn region_target(model: &Model, region: &Region) -> Target {
     match region.id {
         RegionId::MemInfo(_) => Target::MemInfos(birthplace(model, region_birth(model, region))),
@@ -39,7 +39,7 @@ pub(super) fn region_target(model: &Model, region: &Region) -> Target {
     }
 }
 
-/// What shows an arena or a segment.
+/// The target that shows an arena or a segment.
 pub(super) fn owner_target(model: &Model, id: RegionId) -> Target {
     match id {
         RegionId::Segment(id) => Target::Segment(id),
@@ -51,7 +51,7 @@ pub(super) fn owner_target(model: &Model, id: RegionId) -> Target {
     }
 }
 
-/// The latest transfers whose buffers lay in regions that are meant.
+/// Lists the latest transfers whose buffers were in matching regions.
 pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(&Transfer, &Region) -> bool) {
     let lies_there = |transfer: &Transfer| {
         let begun = transfer.begun()?;
@@ -66,30 +66,30 @@ pub(super) fn list_transfers<P>(page: &mut Page<P>, model: &Model, is_meant: imp
         let (at, size) = (begun.as_secs_f64(), number::size(transfer.bytes));
         let words = format!("at {at:.3} s  {} of {size}", transfer.operation.name());
         let jump = Jump::detail(Some(transfer.process), Target::Transfers(Some(id)), "transfer");
-        (Line::Words(words), Some(jump))
+        (PageLine::Words(words), Some(jump))
     });
     page.list("TRANSFERS OUT OF IT AND INTO IT, THE LATEST FIRST", lines, TRANSFERS_MAX);
 }
 
-/// Which lines stored into these regions what was there already, those first that did so with most bytes.
+/// Lists the lines whose stores into matching regions changed nothing, those with the most bytes first.
 pub(super) fn list_stores<P>(page: &mut Page<P>, model: &Model, is_meant: impl Fn(RegionId) -> bool + Copy) {
-    let sums: BTreeMap<At, PairSum> =
+    let sums: BTreeMap<Line, PairSum> =
         stores(model, &Selection::default(), |pair| lies_in(model, pair, is_meant) == Some(true));
     let mut sums: Vec<_> = sums.into_iter().filter(|(_, sum)| sum.equal > 0).collect();
     sums.sort_by_key(|(line, sum)| (Reverse(sum.redundant_bytes), *line));
-    let line = |(line, sum): (At, PairSum)| {
+    let line = |(line, sum): (Line, PairSum)| {
         let place = findings::place(model, Some(line.frame));
         let of = process_label(model, Some(line.process));
         let PairSum { equal, compared, redundant_bytes, total_bytes, .. } = sum;
         let words = format!("{equal} of {compared} stores, {redundant_bytes} of {total_bytes} B  {place} in {of}");
-        (Line::Words(words), Some(Jump::detail(Some(line.process), Target::Line(line.frame), "stores")))
+        (PageLine::Words(words), Some(Jump::detail(Some(line.process), Target::Line(line.frame), "stores")))
     };
     let lines: Vec<_> = sums.into_iter().map(line).collect();
     page.list("STORES INTO IT THAT LEFT WHAT WAS THERE, BY LINE", lines.into_iter(), LINES_MAX);
 }
 
-/// Its name, or what stands for it.
-pub(super) fn segment_label(state: &State) -> String {
+/// A segment's name, or else its kind and inode.
+pub(super) fn segment_label(state: &SegmentState) -> String {
     match state.segment.name.as_deref() {
         Some(name) => text::head(name, 256).to_owned(),
         None => format!("({} {})", state.segment.kind.name(), state.segment.ino),

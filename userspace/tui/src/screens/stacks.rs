@@ -1,4 +1,4 @@
-//! What the screens of stacks have in common: how stacks are looked at, and what is said of that.
+//! What the screens of stacks (frames, flame, waits) have in common: how they look at stacks, with hints and chips for that.
 
 use pyobs_model::views::{By, Look, Native, Weight};
 use pyobs_model::{Family, Model};
@@ -9,7 +9,7 @@ use crate::screen::Chip;
 /// Frames and Flame share their pattern.
 pub(super) const FILTER: Option<&str> = Some("frames");
 
-/// How stacks are looked at after an action that changes it.
+/// The look after an action. `None` if the action does not change it.
 pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Look> {
     match action {
         Action::By if look.by == By::Line => Some(Look { by: By::Function, ..look }),
@@ -38,12 +38,12 @@ pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
         Weight::Redundant => "redundant samples",
         Weight::Bytes => "bytes held",
     };
-    // The usual measure need not be named if there is little room.
+    // The default measure may be left out if there is little room.
     let rank = if look.weight == Weight::Cpu { 0 } else { 4 };
     vec![Chip(rank, measure), by_chip(look.by), Chip(1, native)]
 }
 
-/// How a chip names the native code that is shown.
+/// The chip's name for the native code that is shown.
 pub(super) fn native(native: Native) -> &'static str {
     match native {
         Native::Full => "all native",
@@ -56,7 +56,7 @@ pub(super) fn by_chip(by: By) -> Chip {
     Chip(2, if by == By::Line { "by line" } else { "by function" })
 }
 
-/// What an empty screen lacks, and why.
+/// What is missing on an empty screen, and why.
 pub(super) fn empty(weight: Weight) -> Option<(&'static str, &'static str)> {
     match weight.families().first().copied() {
         Some(Family::OffCpu) => Some(("sleeps", "A sleep appears when it is over.")),

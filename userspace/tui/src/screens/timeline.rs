@@ -1,5 +1,5 @@
-//! Lanes of findings, what was shed, threads, arenas, transfers and segments under one axis of time, with a cursor, and a span of time that the other
-//! screens can be restricted to.
+//! Lanes of findings, sheds, threads, arenas, transfers and segments under one axis of time, with a cursor. The user can mark
+//! a span of time, which restricts all screens.
 
 mod chart;
 mod facts;
@@ -15,7 +15,7 @@ use super::finding::evidence;
 use crate::binding::{Action, Keys, bind};
 use crate::hit_areas::Hit;
 use crate::input::Key;
-use crate::jump::{Jump, Outcome, Place};
+use crate::jump::{Destination, Effect, Jump};
 use crate::list::Listing;
 use crate::paint::{put, put_more};
 use crate::scope::{Picked, Reach, Scope};
@@ -41,9 +41,9 @@ static ABOUT: About = About {
     }],
 };
 
-/// The shortest time that one can zoom in to.
+/// The shortest time to zoom in to.
 const SHORTEST: Nanos = Nanos(1_000_000);
-/// Lines of facts about where the cursor is.
+/// The lines of facts about the cursor, and the height from which they are shown.
 const FACTS: u16 = 3;
 const FACTS_NEED: u16 = 10;
 
@@ -51,22 +51,22 @@ const FACTS_NEED: u16 = 10;
 pub(crate) struct TimelineScreen {
     timeline: Timeline,
     listing: Listing<LaneId>,
-    /// What was zoomed in to; else all the time that is looked at.
+    /// The time that was zoomed in to. `None` shows all the time in scope.
     view: Option<(Nanos, Nanos)>,
-    /// The end of the time, while it was not moved.
+    /// `None` until it is moved: it is at the end then.
     cursor: Option<Nanos>,
-    /// Where a span was begun.
+    /// Where the user began a span.
     mark: Option<Nanos>,
     facts: Facts,
-    /// Of findings, by their places on the board: in which slots that happened on which they rest.
+    /// By index on the board, the slots with the evidence of each finding.
     marks: Vec<(usize, Vec<bool>)>,
 }
 
 impl TimelineScreen {
-    /// Puts the lane of the findings first, where any has a time.
+    /// Inserts the lane of findings as the first one, if the evidence of any has times.
     fn mark_findings(&mut self, model: &Model, scope: &Scope, board: &Board) {
         let slots = self.slots();
-        // What ends later may have begun before.
+        // Waits that began in view may end after it.
         let within = Selection { from: Some(slots.from), ..scope.selection.clone() };
         let marks = board.entries().map(|entry| findings::marks(model, &within, slots, &entry.finding));
         self.marks = marks.enumerate().filter(|(_, marks)| marks.contains(&true)).collect();
@@ -77,20 +77,20 @@ impl TimelineScreen {
         }
     }
 
-    /// The findings that rest on the time at the cursor.
-    fn found<'board>(&self, board: &'board Board) -> Vec<&'board Finding> {
+    /// The findings with evidence at the cursor.
+    fn findings_at_cursor<'board>(&self, board: &'board Board) -> Vec<&'board Finding> {
         let column = self.column();
         let here = self.marks.iter().filter(|(_, marks)| marks.get(column) == Some(&true));
         here.filter_map(|(index, _)| board.get(*index)).map(|entry| &entry.finding).collect()
     }
 
-    /// Finds out about where the cursor is.
-    fn look(&mut self, model: &Model, board: &Board) {
+    /// Updates the facts about the cursor.
+    fn update_facts(&mut self, model: &Model, board: &Board) {
         let selected = self.listing.selected().copied();
         let lane = selected.and_then(|id| self.timeline.lanes.iter().find(|lane| lane.id == id));
         self.facts = match lane {
             None => Facts::default(),
-            Some(Lane { id: LaneId::Findings, .. }) => Facts::of_findings(self.at(), &self.found(board)),
+            Some(Lane { id: LaneId::Findings, .. }) => Facts::of_findings(self.at(), &self.findings_at_cursor(board)),
             Some(lane) => Facts::of(model, board, lane, self.slots(), self.column()),
         };
     }
@@ -105,12 +105,12 @@ impl TimelineScreen {
         self.cursor.map_or(last, |at| slots.of(at.clamp(slots.from, slots.to)).unwrap_or(last))
     }
 
-    /// The time at the cursor: the beginning of its slot.
+    /// The time at the cursor, which is the start of its slot.
     fn at(&self) -> Nanos {
         self.slots().start(self.column())
     }
 
-    /// So that rounding does not lead into the slot before.
+    /// The middle of a slot, because rounding its start could lead into the slot before.
     fn middle(&self, column: usize) -> Nanos {
         let half = Nanos((self.slots().length() / 2.0) as u64);
         self.slots().start(column).saturating_add(half)
@@ -120,31 +120,33 @@ impl TimelineScreen {
         self.slots().start(self.column() + 1).max(Nanos(self.at().0.saturating_add(1)))
     }
 
-    /// The screen that tells more of a lane, and of findings the first one at the cursor.
-    fn open(&self, lane: LaneId, board: &Board) -> Outcome {
-        let jump = |process, target| Outcome::Jump(Jump { process, place: Place::Row(target), why: "lane" });
+    /// Opens the screen that shows more of a lane. From the lane of findings, follows the first one at the cursor.
+    fn open(&self, lane: LaneId, board: &Board) -> Effect {
+        let jump = |process, target| Effect::Jump(Jump { process, destination: Destination::Row(target), why: "lane" });
         match lane {
-            LaneId::Thread(process, tid) => Outcome::Pick(Picked { process, tid: Some(tid) }),
+            LaneId::Thread(process, tid) => Effect::Pick(Picked { process, tid: Some(tid) }),
             LaneId::Arenas(process, frame) => jump(Some(process), Target::Arenas(frame)),
             LaneId::Transfers(process, _) => jump(Some(process), Target::Transfers(None)),
             LaneId::Segment(id) => jump(None, Target::Segment(id)),
-            LaneId::Shed => Outcome::Nothing,
-            LaneId::Findings => self.found(board).first().map_or(Outcome::Nothing, |finding| evidence(finding)),
+            LaneId::Shed => Effect::Nothing,
+            LaneId::Findings => {
+                self.findings_at_cursor(board).first().map_or(Effect::Nothing, |finding| evidence(finding))
+            }
         }
     }
 
-    fn end_span(&mut self) -> Outcome {
-        let Some(mark) = self.mark.take() else { return Outcome::Nothing };
+    fn end_span(&mut self) -> Effect {
+        let Some(mark) = self.mark.take() else { return Effect::Nothing };
         let slot = self.slots().length() as u64;
         let to = self.slot_end().max(Nanos(mark.0.saturating_add(slot)));
-        Outcome::Span(mark.min(self.at()), to)
+        Effect::Span(mark.min(self.at()), to)
     }
 
-    /// One column; where that leads out of what was zoomed in to, this moves along.
-    fn step(&mut self, is_right: bool, model: &Model, board: &Board) -> Outcome {
+    /// Moves the cursor by a column. At the edge of the zoomed time, moves the view along.
+    fn step(&mut self, is_right: bool, model: &Model, board: &Board) -> Effect {
         let (slots, column) = (self.slots(), self.column());
         if slots.count == 0 {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         let is_at_end = column == if is_right { slots.count - 1 } else { 0 };
         match self.view {
@@ -155,23 +157,23 @@ impl TimelineScreen {
                 let from = from.min(model.now().saturating_sub(length));
                 self.view = Some((from, from.saturating_add(length)));
                 self.cursor = Some(slots.start(column));
-                Outcome::View
+                Effect::View
             }
             _ => {
                 let column = if is_right { (column + 1).min(slots.count - 1) } else { column.saturating_sub(1) };
                 self.cursor = Some(self.middle(column));
-                self.look(model, board);
-                Outcome::Nothing
+                self.update_facts(model, board);
+                Effect::Nothing
             }
         }
     }
 
-    fn zoom(&mut self, is_in: bool, model: &Model) -> Outcome {
+    fn zoom(&mut self, is_in: bool, model: &Model) -> Effect {
         let slots = self.slots();
         let length = slots.to.saturating_sub(slots.from);
         let new = if is_in { Nanos(length.0 / 2) } else { length.saturating_add(length) };
         if is_in && new < SHORTEST {
-            return Outcome::Nothing;
+            return Effect::Nothing;
         }
         let at = self.at();
         self.cursor = Some(at.saturating_add(Nanos((slots.length() / 2.0) as u64)));
@@ -180,7 +182,7 @@ impl TimelineScreen {
         let from = from.min(model.now().saturating_sub(new));
         let is_all = new >= model.now();
         self.view = (!is_all).then(|| (from, from.saturating_add(new)));
-        Outcome::View
+        Effect::View
     }
 }
 
@@ -196,37 +198,37 @@ impl Screen for TimelineScreen {
     fn compute(&mut self, model: &Model, ui: &mut Ui) {
         let scope = ui.window_scope(model);
         let all = Slots::new(model, &scope.selection, chart::columns(ui.size.0));
-        let begin = scope.selection.from.unwrap_or_else(|| first(model)).min(all.to);
+        let begin = scope.selection.from.unwrap_or_else(|| oldest(model)).min(all.to);
         let (from, to) = self.view.unwrap_or((begin, all.to));
         self.timeline = views::timeline(model, &scope.selection, Slots { from, to, ..all });
-        ui.find(model);
+        ui.update_findings(model);
         self.mark_findings(model, &scope, &ui.board);
     }
 
     fn arrange(&mut self, model: &Model, ui: &Ui) {
         let lanes = &self.timeline.lanes;
         self.listing.show((0..lanes.len()).collect(), |row| lanes[row].id, lane_rows(ui.body()));
-        self.look(model, &ui.board);
+        self.update_facts(model, &ui.board);
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         if self.listing.step(action, lane_rows(ui.body())) {
-            self.look(model, &ui.board);
-            return Outcome::Nothing;
+            self.update_facts(model, &ui.board);
+            return Effect::Nothing;
         }
         match action {
             Action::Left | Action::Right => return self.step(action == Action::Right, model, &ui.board),
             Action::ZoomIn | Action::ZoomOut => return self.zoom(action == Action::ZoomIn, model),
             Action::Mark if self.mark.is_none() => self.mark = Some(self.at()),
             Action::Mark => return self.end_span(),
-            Action::SeekHere => return Outcome::Seek(self.at()),
+            Action::SeekHere => return Effect::Seek(self.at()),
             Action::Open if self.mark.is_some() => return self.end_span(),
             Action::Open => {
-                return self.listing.selected().map_or(Outcome::Nothing, |lane| self.open(*lane, &ui.board));
+                return self.listing.selected().map_or(Effect::Nothing, |lane| self.open(*lane, &ui.board));
             }
             _ => {}
         }
-        Outcome::Nothing
+        Effect::Nothing
     }
 
     /// Selects a lane, and moves the cursor to a column.
@@ -235,7 +237,7 @@ impl Screen for TimelineScreen {
         let was_selected = self.listing.selected().copied() == lane && self.column() == usize::from(column);
         self.listing.seek(lane_rows(ui.body()), |id| Some(*id) == lane);
         self.cursor = Some(self.middle(column.into()));
-        self.look(model, &ui.board);
+        self.update_facts(model, &ui.board);
         was_selected
     }
 
@@ -251,13 +253,13 @@ impl Screen for TimelineScreen {
         self.mark.is_some() || self.view.is_some()
     }
 
-    /// Undoes the beginning of a span, or zooms out.
+    /// Discards the mark, or zooms out.
     fn close(&mut self, _ui: &Ui) -> bool {
         self.mark.take().is_some() || self.view.take().is_some()
     }
 
     fn draw(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
-        let parts = Parts::of(area);
+        let parts = TimelineLayout::of(area);
         let span = match self.mark {
             Some(mark) => Some((mark.min(self.at()), mark.max(self.slot_end()))),
             None => ui.span,
@@ -279,14 +281,14 @@ impl Screen for TimelineScreen {
     }
 }
 
-struct Parts {
+struct TimelineLayout {
     /// The axis is the first line.
     lanes: Rect,
     /// Below a blank line.
     facts: Rect,
 }
 
-impl Parts {
+impl TimelineLayout {
     fn of(area: Rect) -> Self {
         let facts = if area.height >= FACTS_NEED { FACTS + 1 } else { 0 };
         let lanes = area.height - facts;
@@ -295,11 +297,11 @@ impl Parts {
 }
 
 fn lane_rows(body: Rect) -> usize {
-    usize::from(Parts::of(body).lanes.height.saturating_sub(1))
+    usize::from(TimelineLayout::of(body).lanes.height.saturating_sub(1))
 }
 
-/// The first time of which anything is kept.
-fn first(model: &Model) -> Nanos {
+/// The earliest time that the model has kept anything about.
+fn oldest(model: &Model) -> Nanos {
     let sample = model.cpu().samples().next().map(|sample| sample.at);
     sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(model.offcpu().since().max(model.gil().since()))
 }

@@ -1,4 +1,4 @@
-//! What threads wait for: how the GIL is shared, then a table of sleeps or of waits for the GIL.
+//! What threads wait for: how processes share the GIL, then a table of sleeps or of waits for the GIL.
 
 mod detail;
 mod shares;
@@ -16,16 +16,16 @@ use ratatui::layout::Rect;
 use crate::binding::{Action, BY, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
-use crate::jump::{Jump, Outcome, Place};
-use crate::paint::{Heading, Row};
+use crate::jump::{Destination, Effect, Jump};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screen::{About, Chip, Screen};
 use crate::screens::stacks;
-use crate::table::{self, List, Listed, Saved, Sorted, Table};
+use crate::table::{self, AnyList, List, Saved, Sorted, Table};
 use crate::text;
 use crate::ui::Ui;
-use detail::Detail;
-use shares::Shares;
-use wait::{Cause, Line, Sort, Wait};
+use detail::WaitDetail;
+use shares::GilShares;
+use wait::{WaitCause, WaitKey, WaitRow, WaitSort};
 
 static ABOUT: About = About {
     key: '4',
@@ -48,21 +48,20 @@ static ABOUT: About = About {
                 BY,
             ],
         },
-        // One wait, with its stacks.
         Keys { title: "A wait", bindings: &[FOLLOW] },
     ],
 };
 
-/// What the rows are.
+/// What the rows stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Shown {
+enum WaitKind {
     #[default]
     Sleeps,
     Gil,
 }
 
-impl Shown {
-    /// What the rows of the table add up to.
+impl WaitKind {
+    /// The weight that the rows add up to.
     fn weight(self) -> Weight {
         match self {
             Self::Sleeps => Weight::OffCpu,
@@ -80,84 +79,85 @@ impl Shown {
 
 #[derive(Default)]
 struct WaitTable {
-    shown: Shown,
-    shares: Shares,
+    shown: WaitKind,
+    shares: GilShares,
 }
 
 impl Table for WaitTable {
-    type Row = Line;
-    type Key = Wait;
-    type Sort = Sort;
-    type Detail = Detail;
+    type Row = WaitRow;
+    type Key = WaitKey;
+    type Sort = WaitSort;
+    type Detail = WaitDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Total, Sort::Count, Sort::Longest, Sort::Cause, Sort::Thread, Sort::Place];
+    const SORTS: &'static [WaitSort] =
+        &[WaitSort::Total, WaitSort::Count, WaitSort::Longest, WaitSort::Cause, WaitSort::Thread, WaitSort::Place];
 
-    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<Line>> {
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut WaitDetail>) -> Option<Vec<WaitRow>> {
         let scope = ui.scope(model);
         if let Some(detail) = detail {
             detail.compute(model, &scope);
             return None;
         }
         let (selection, by) = (&scope.selection, scope.look.by);
-        // The GIL is the process's, whichever of its threads is selected.
+        // The GIL belongs to the process, whichever of its threads is picked.
         let processes = Selection { tid: None, ..selection.clone() };
         let shares = views::gil_shares(model, &processes);
         let lines = match self.shown {
-            Shown::Sleeps => views::sleeps(model, selection, by).into_iter().map(Line::of_sleep).collect(),
-            Shown::Gil => {
+            WaitKind::Sleeps => views::sleeps(model, selection, by).into_iter().map(WaitRow::of_sleep).collect(),
+            WaitKind::Gil => {
                 let observed = |process| shares.get(&process).map_or(Nanos(0), |share| share.observed);
                 let rows = views::gil_waits(model, selection, by).into_iter();
-                rows.map(|row| Line::of_gil(&row, observed(row.process))).collect()
+                rows.map(|row| WaitRow::of_gil(&row, observed(row.process))).collect()
             }
         };
-        let unseen = if self.shown == Shown::Sleeps { model.loss().get(Reason::SleepUnseen) } else { 0 };
-        self.shares = Shares::new(model, &processes, shares, unseen);
+        let unseen = if self.shown == WaitKind::Sleeps { model.loss().get(Reason::SleepUnseen) } else { 0 };
+        self.shares = GilShares::new(model, &processes, shares, unseen);
         Some(lines)
     }
 
-    fn key(row: &Line) -> Wait {
+    fn key(row: &WaitRow) -> WaitKey {
         row.wait
     }
 
-    fn matches(&self, line: &Line, filter: &Filter, model: &Model) -> bool {
+    fn matches(&self, line: &WaitRow, filter: &Filter, model: &Model) -> bool {
         line.matches(model, filter)
     }
 
-    fn sort(&self, shown: &mut [usize], lines: &[Line], sort: Sort, model: &Model) {
+    fn sort(&self, shown: &mut [usize], lines: &[WaitRow], sort: WaitSort, model: &Model) {
         let wait = |index: &usize| lines[*index].wait;
         match sort {
-            Sort::Total => {}
-            Sort::Count => shown.sort_by_key(|it| Reverse(lines[*it].times.count)),
-            Sort::Longest => shown.sort_by_key(|it| Reverse(lines[*it].times.max)),
-            Sort::Cause => shown.sort_by_key(|it| match wait(it).cause {
-                Cause::Sleep { reason, .. } => (Some(reason), None),
-                Cause::Gil { holder, .. } => (None, holder),
+            WaitSort::Total => {}
+            WaitSort::Count => shown.sort_by_key(|it| Reverse(lines[*it].times.count)),
+            WaitSort::Longest => shown.sort_by_key(|it| Reverse(lines[*it].times.max)),
+            WaitSort::Cause => shown.sort_by_key(|it| match wait(it).cause {
+                WaitCause::Sleep { reason, .. } => (Some(reason), None),
+                WaitCause::Gil { holder, .. } => (None, holder),
             }),
-            Sort::Thread => shown.sort_by_key(|it| (wait(it).process, wait(it).tid)),
-            Sort::Place => shown.sort_by_key(|it| {
+            WaitSort::Thread => shown.sort_by_key(|it| (wait(it).process, wait(it).tid)),
+            WaitSort::Place => shown.sort_by_key(|it| {
                 let frame = wait(it).frame.and_then(|frame| model.frame(frame));
                 frame.map(|frame| (text::head(&frame.function, 256), frame.file.as_deref(), frame.line))
             }),
         }
     }
 
-    /// Below the shares of the GIL.
+    /// The area below the shares of the GIL.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let above = self.shares.height(area);
         Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>, _ui: &Ui) {
         match self.shown {
-            Shown::Sleeps => tables::head_sleeps(head, width, sorted),
-            Shown::Gil => tables::head_gil(head, width, sorted),
+            WaitKind::Sleeps => tables::sleep_heading(head, width, sorted),
+            WaitKind::Gil => tables::gil_heading(head, width, sorted),
         }
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Line, width: u16, _: Sort, model: &Model, ui: &Ui) {
+    fn draw_row(&self, row: &mut RowPainter<'_>, line: &WaitRow, width: u16, _: WaitSort, model: &Model, ui: &Ui) {
         match line.wait.cause {
-            Cause::Sleep { .. } => tables::draw_sleep(row, line, width, model, ui),
-            Cause::Gil { .. } => tables::draw_gil(row, line, width, model, ui),
+            WaitCause::Sleep { .. } => tables::draw_sleep(row, line, width, model, ui),
+            WaitCause::Gil { .. } => tables::draw_gil(row, line, width, model, ui),
         }
     }
 }
@@ -169,7 +169,7 @@ pub(super) struct WaitsScreen {
 impl WaitsScreen {
     pub(super) fn new(model: &Model) -> Self {
         let has_sleeps = Weight::OffCpu.is_known(model) || !Weight::Gil.is_known(model);
-        let shown = if has_sleeps { Shown::Sleeps } else { Shown::Gil };
+        let shown = if has_sleeps { WaitKind::Sleeps } else { WaitKind::Gil };
         Self { list: List::new(WaitTable { shown, ..WaitTable::default() }) }
     }
 }
@@ -183,28 +183,28 @@ impl Screen for WaitsScreen {
         self.list.table.shown.weight().families().first().copied()
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         Some(&self.list)
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(&mut self.list)
     }
 
-    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Outcome {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         match action {
             Action::Measure => {
                 self.list.table.shown = self.list.table.shown.other();
-                self.list.start_over();
-                Outcome::View
+                self.list.reset_selection();
+                Effect::View
             }
-            Action::By => stacks::look_after(action, model, ui.look).map_or(Outcome::Nothing, Outcome::Look),
+            Action::By => stacks::look_after(action, model, ui.look).map_or(Effect::Nothing, Effect::Look),
             _ => self.list.act(action, ui),
         }
     }
 
     fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
-        if action == Action::Measure && self.list.table.shown == Shown::Gil { "all waits" } else { usual }
+        if action == Action::Measure && self.list.table.shown == WaitKind::Gil { "all waits" } else { usual }
     }
 
     fn chips(&self, ui: &Ui) -> Vec<Chip> {
@@ -215,14 +215,14 @@ impl Screen for WaitsScreen {
         stacks::empty(self.list.table.shown.weight())
     }
 
-    fn shows(&self, place: Place) -> bool {
-        matches!(place.target(), Some(Target::GilWaits(_)))
+    fn shows(&self, destination: Destination) -> bool {
+        matches!(destination.target(), Some(Target::GilWaits(_)))
     }
 
     fn jump(&mut self, jump: Jump) {
         self.list.close();
-        self.list.table.shown = Shown::Gil;
-        if let Some(Target::GilWaits(tid)) = jump.place.target() {
+        self.list.table.shown = WaitKind::Gil;
+        if let Some(Target::GilWaits(tid)) = jump.destination.target() {
             self.list.seek(move |wait| jump.process == Some(wait.process) && wait.tid == tid, false);
         }
     }
@@ -237,13 +237,13 @@ impl Screen for WaitsScreen {
     }
 
     fn restore(&mut self, saved: Saved) {
-        if let Ok(saved) = saved.downcast::<(Shown, Saved)>() {
+        if let Ok(saved) = saved.downcast::<(WaitKind, Saved)>() {
             self.list.table.shown = saved.0;
             self.list.restore(saved.1);
         }
     }
 
-    /// The shares of the GIL.
+    /// Draws the shares of the GIL.
     fn draw_above(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) -> Rect {
         let are_known = [Weight::OffCpu, Weight::Gil].iter().any(|weight| weight.is_known(model));
         if self.depth() > 0 || !ui.has_begun() || !are_known {

@@ -1,20 +1,20 @@
-//! Enter on a finding of the Overview opens the screen, and selects the row, of what the finding rests on.
+//! Enter on a finding of the Overview opens the screen with its evidence, and selects the row.
 
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Event, Family, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef,
     SegmentChange, SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread,
 };
 
-use super::{Bench, Source, accesses, synthetic, transfers};
+use super::{Bench, Source, redundancy, synthetic, ucx};
 use crate::theme::Theme;
 use crate::{Batch, Color};
 
 const SIZE: (u16, u16) = (200, 50);
 const SECOND: u64 = 1_000_000_000;
-/// A line that nothing is found at.
+/// The stack of a line without findings.
 const COMPUTES: StackId = StackId(1);
 
-/// The row that is selected.
+/// The text of the selected row.
 #[track_caller]
 fn selected(bench: &mut Bench) -> String {
     let picture = bench.picture();
@@ -33,7 +33,7 @@ fn bench(events: Vec<Event>) -> Bench {
     bench
 }
 
-/// Enter on this finding of the Overview: the pictures of that, and of where it leads to.
+/// Follows a finding of the Overview. Returns the pictures before and after.
 #[track_caller]
 fn follow(bench: &mut Bench, id: &str, screen: &str) -> [String; 2] {
     let at = bench.app.ui.board.entries().position(|entry| entry.finding.id == id);
@@ -46,20 +46,20 @@ fn follow(bench: &mut Bench, id: &str, screen: &str) -> [String; 2] {
     [overview, there]
 }
 
-/// Enter leads to `screen` and a row with these words, which is not the first there, and Esc back.
+/// Asserts that Enter leads to `screen` and a row with these words, which is not the first, and Esc back.
 #[track_caller]
 fn leads(events: Vec<Event>, id: &str, screen: &str, words: &[&str]) {
     let mut bench = bench(events);
     let [overview, there] = follow(&mut bench, id, screen);
     let row = selected(&mut bench);
     assert!(words.iter().all(|word| row.contains(word)), "{row}\n{there}");
-    assert_ne!(selected(bench.keys("g")), row, "the first row would have been selected anyway\n{there}");
+    assert_ne!(selected(bench.keys("g")), row, "the first row is selected anyway\n{there}");
     assert_eq!(bench.keys("\u{1b}").picture(), overview);
 }
 
 #[test]
-fn waits_for_the_gil_are_those_of_the_thread() {
-    // One long wait of another process's is no convoy.
+fn a_gil_finding_leads_to_the_waits_of_its_thread() {
+    // A single long wait in another process is not a convoy.
     let (process, length) = (ProcessRef(1), Nanos(9 * SECOND));
     let other = GilWait { process, ..synthetic::gil_wait(9_900, 918, 9, None) };
     let other = GilWait { from: other.at.saturating_sub(length), total: length, length, ..other };
@@ -69,25 +69,25 @@ fn waits_for_the_gil_are_those_of_the_thread() {
 }
 
 #[test]
-fn a_segment_is_that_one() {
+fn a_segment_finding_leads_to_the_segment() {
     leads(synthetic::sharing(), "shm/residue", "Memory", &["psm_"]);
 }
 
 #[test]
-fn arenas_are_those_of_the_line() {
+fn an_arena_finding_leads_to_the_arenas_of_its_line() {
     let mut events = synthetic::sharing();
-    let mut tell = |id, change| events.push(Event::Arena { at: Nanos(9 * SECOND), id: ArenaId(id), change });
+    let mut emit = |id, change| events.push(Event::Arena { at: Nanos(9 * SECOND), id: ArenaId(id), change });
     for id in 30..40 {
-        tell(id, ArenaChange::Filled(Filled { slabs: 64, used: 1, bytes: 9_000 }));
+        emit(id, ArenaChange::Filled(Filled { slabs: 64, used: 1, bytes: 9_000 }));
     }
     let (process, kind, bytes) = (ProcessRef(0), "lib".into(), 1 << 30);
-    tell(41, ArenaChange::Begun(Arena { process, kind, address: 0xa0, bytes, born: true, parent: None }));
-    tell(41, ArenaChange::Born(COMPUTES));
+    emit(41, ArenaChange::Begun(Arena { process, kind, address: 0xa0, bytes, born: true, parent: None }));
+    emit(41, ArenaChange::Born(COMPUTES));
     leads(events, "arena/sparse", "Memory", &["pymalloc", "threading.py:355"]);
 }
 
 #[test]
-fn meminfos_are_those_of_the_line() {
+fn a_meminfo_finding_leads_to_the_meminfos_of_its_line() {
     let mut events = synthetic::sharing();
     let born = MemInfoChange::Born { process: ProcessRef(1), bytes: 1 << 30, data: 0, stack: COMPUTES };
     events.push(Event::MemInfo { at: Nanos(9 * SECOND), id: MemInfoId(100), change: born });
@@ -96,33 +96,33 @@ fn meminfos_are_those_of_the_line() {
 }
 
 #[test]
-fn native_code_is_that_of_the_line() {
-    let mut events = accesses::dispatching();
+fn a_redundancy_finding_leads_to_its_line() {
+    let mut events = redundancy::dispatching();
     let object = || Some(Touched::Metadata(Some("dict".into())));
-    events.extend((0..500).map(|ms| accesses::access(7_000 + ms, COMPUTES.0, object(), false)));
+    events.extend((0..500).map(|ms| redundancy::access(7_000 + ms, COMPUTES.0, object(), false)));
     leads(events, "redundancy/recomputed", "Redundancy", &["threading.py:355"]);
 }
 
 #[test]
-fn a_transfer_is_the_latest_of_those_that_are_alike() {
-    let mut events = transfers::events();
+fn a_finding_about_equal_transfers_leads_to_the_latest() {
+    let mut events = ucx::events();
     events.extend(synthetic::sharing().into_iter().filter(|event| matches!(event, Event::Segment { .. })));
     let buffer = 0x7e00_0000_0000;
     let mapped = SegmentChange::Mapped { pid: pyobs_model::Pid(4242), address: buffer, bytes: 1 << 20, offset: 0 };
     events.push(Event::Segment { at: Nanos(SECOND), id: SegmentId(0), change: mapped });
     for id in 130..135 {
-        let same = Transfer { buffer, bytes: 65_536, hash: Some(9), ..transfers::transfer(id) };
-        events.extend(transfers::seen(id, same));
+        let same = Transfer { buffer, bytes: 65_536, hash: Some(9), ..ucx::transfer(id) };
+        events.extend(ucx::seen(id, same));
     }
-    // Each begins 8 ms after the one before.
-    events.extend(transfers::seen(200, transfers::transfer(200)));
+    // Each transfer begins 8 ms after the one before.
+    events.extend(ucx::seen(200, ucx::transfer(200)));
     leads(events, "shm/resent", "Transfers", &["1.072 s", "64 KiB"]);
 }
 
-/// To the table of them, whatever of the screen was open before.
+/// The table is shown whatever the screen showed before.
 #[test]
-fn transfers_that_all_are_late_are_the_screen_of_transfers() {
-    let mut events = transfers::events();
+fn a_finding_about_all_transfers_leads_to_their_table() {
+    let mut events = ucx::events();
     for event in &mut events {
         if let Event::Transfer { at, change: TransferChange::Woken { notified, .. }, .. } = event {
             *at = notified.saturating_add(Nanos(8_000_000));
@@ -138,10 +138,10 @@ fn transfers_that_all_are_late_are_the_screen_of_transfers() {
 }
 
 #[test]
-fn a_thread_is_that_which_polls() {
-    let mut events = transfers::events();
-    events.push(match transfers::thread(4243, 0, 100, 0, 9_900) {
-        // A hundred thousand times a second.
+fn a_polling_finding_leads_to_the_thread() {
+    let mut events = ucx::events();
+    events.push(match ucx::thread(4243, 0, 100, 0, 9_900) {
+        // 100,000 times per second.
         Event::TransferThread(thread) => Event::TransferThread(TransferThread { progress: 3_000, ..thread }),
         other => other,
     });

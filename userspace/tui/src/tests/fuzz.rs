@@ -7,13 +7,13 @@ use pyobs_model::Nanos;
 use super::{Bench, EVERYWHERE, synthetic};
 use crate::app::{Flow, Msg};
 use crate::binding;
-use crate::input::{Key, Mouse, Pointing};
+use crate::input::{Key, MouseEvent, MouseEventKind};
 use crate::{Batch, Color, Source, screens};
 
-/// Xorshift: the same run on every machine.
-struct Random(u64);
+/// A generator with the same sequence on every machine.
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -32,7 +32,7 @@ fn keys() -> Vec<Key> {
     bound.chain(show).chain(others).collect()
 }
 
-fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
+fn shake(bench: &mut Bench, random: &mut Xorshift, steps: usize) {
     const SIZES: [u16; 12] = [0, 1, 2, 3, 6, 10, 15, 30, 31, 60, 90, 250];
     let keys = keys();
     for _ in 0..steps {
@@ -54,13 +54,13 @@ fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
             5 if random.below(20) == 0 => assert_eq!(bench.msg(Msg::Ended), Flow::GoOn),
             6 => assert_eq!(bench.msg(Msg::Tick), Flow::GoOn),
             7..12 => {
-                let pointing = [Pointing::Press, Pointing::WheelUp, Pointing::WheelDown][random.below(3)];
+                let kind = [MouseEventKind::Press, MouseEventKind::WheelUp, MouseEventKind::WheelDown][random.below(3)];
                 let (x, y) = (random.below(250) as u16, random.below(80) as u16);
-                bench.msg(Msg::Mouse(Mouse { pointing, x, y }));
+                bench.msg(Msg::Mouse(MouseEvent { kind, x, y }));
             }
             _ => {
                 let key = keys[random.below(keys.len())];
-                // Quitting is the end of the loop, not of the app.
+                // Quitting ends the loop, so the app can go on.
                 bench.press(key);
             }
         }
@@ -73,7 +73,7 @@ fn shake(bench: &mut Bench, random: &mut Random, steps: usize) {
 #[test]
 fn random_keys_do_not_panic() {
     for seed in 1..=15u64 {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut random = Xorshift(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut bench = match seed % 5 {
             0 => Bench::replay((80, 24)),
             1 => Bench::live((100, 30)),

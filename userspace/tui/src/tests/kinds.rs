@@ -1,4 +1,4 @@
-//! The kinds of frames, told apart by their looks alone.
+//! The kinds of frames look different in the flame graph.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::{Bench, synthetic};
 use crate::{Batch, Color, Source};
 
 const KINDS: [FrameKind; 3] = [FrameKind::Python, FrameKind::Native, FrameKind::Kernel];
-/// Of each kind: more than there are shades.
+/// Functions per kind: more than there are shades.
 const FUNCTIONS: u32 = 6;
 
 fn name(kind: FrameKind, number: u32) -> String {
@@ -36,7 +36,7 @@ fn events() -> Vec<Event> {
     events
 }
 
-/// What the flame graph's boxes of each kind look like.
+/// The looks of the flame graph's boxes of each kind.
 fn looks<T: Eq + std::hash::Hash>(color: Color, look: fn(&Cell) -> T) -> [HashSet<T>; 3] {
     let mut bench = Bench::with_color(synthetic::model(), Source::Live, (160, 20), color);
     bench.send(Batch::Events(events()));
@@ -64,20 +64,20 @@ fn are_apart<T: Eq + std::hash::Hash + std::fmt::Debug>(looks: &[HashSet<T>; 3])
 }
 
 #[test]
-fn a_flame_graph_has_colours_of_its_own_for_each_kind() {
+fn each_kind_has_its_own_colours_in_a_flame_graph() {
     for color in [Color::Rich, Color::Basic] {
         let colours = looks(color, |cell| cell.bg);
         are_apart(&colours);
         assert!(colours.iter().flatten().all(|colour| *colour != Ink::Reset), "{colours:?}");
     }
-    // Neighbours of one kind are told apart as well.
+    // Neighbours of one kind differ as well.
     let shades = looks(Color::Rich, |cell| cell.bg);
     assert!(shades.iter().all(|shades| shades.len() > 1), "{shades:?}");
 }
 
 #[test]
-fn without_colours_letters_tell_the_kinds_of_a_flame_graph() {
-    let letters: [HashSet<Modifier>; 3] =
+fn without_colours_the_kinds_differ_by_text_style() {
+    let styles: [HashSet<Modifier>; 3] =
         looks(Color::Off, |cell| cell.modifier & (Modifier::ITALIC | Modifier::UNDERLINED | Modifier::REVERSED));
-    are_apart(&letters);
+    are_apart(&styles);
 }

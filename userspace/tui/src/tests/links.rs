@@ -1,4 +1,4 @@
-//! From detail to detail along what they name, and back.
+//! Links lead from detail to detail, and back.
 
 use std::collections::BTreeSet;
 
@@ -9,25 +9,25 @@ use pyobs_model::{
     SegmentId, SegmentKind, StackId, Tid, Touched,
 };
 
-use super::{Bench, synthetic, transfers};
+use super::{Bench, synthetic, ucx};
 use crate::app::Msg;
 use crate::{Batch, Source};
 
 const SIZE: (u16, u16) = (140, 40);
 
-/// Without the numbers that stand in the header.
+/// The lines below the header, whose numbers change.
 fn body(bench: &mut Bench) -> Vec<String> {
     bench.picture().lines().skip(1).map(str::to_owned).collect()
 }
 
-/// The line of the header that has the breadcrumb.
+/// The breadcrumb.
 fn crumbs(bench: &mut Bench) -> String {
     let picture = bench.picture();
     let line = picture.lines().next().unwrap_or_default().trim_matches('"').trim();
     line.strip_prefix("pyobs · ").unwrap_or(line).split(" · ").next().unwrap_or_default().to_owned()
 }
 
-/// Follows each link of the detail in sight in turn, and comes back.
+/// Follows each link of the current detail and comes back. Returns the breadcrumbs.
 #[track_caller]
 fn follow_all(bench: &mut Bench, least: usize) -> Vec<String> {
     let mut led = Vec::new();
@@ -88,7 +88,7 @@ fn a_transfer_leads_to_what_its_buffer_lies_in() {
     assert!(led.iter().any(|crumbs| crumbs.contains("thread › Frames")), "{led:#?}");
 }
 
-/// Of another line there are more bytes, which come first where these are listed.
+/// Another line holds more bytes, so it is the first one in the list.
 #[test]
 fn a_buffer_in_a_meminfo_leads_to_the_meminfos_of_its_line() {
     let mut bench = regions();
@@ -107,7 +107,7 @@ fn a_buffer_in_a_meminfo_leads_to_the_meminfos_of_its_line() {
 /// Transfers out of a segment, out of an arena in it and out of a MemInfo, and stores into it.
 fn regions() -> Bench {
     let at = Nanos(0);
-    let mut events = transfers::events();
+    let mut events = ucx::events();
     let (kind, name, creator) = (SegmentKind::Shm, Some("pool".into()), Some(Pid(4242)));
     let segment = Segment { dev: 27, ino: 9, generation: 0, kind, name, linked: true, bytes: 64 << 20, creator };
     let (pid, address, bytes) = (Pid(4242), 0x7f12_0000_0000 - (1 << 20), 64 << 20);
@@ -119,7 +119,7 @@ fn regions() -> Bench {
     ] {
         events.push(Event::Segment { at, id: SegmentId(0), change });
     }
-    // Those of the transfers from 50 on lie in it.
+    // The buffers of transfers 50 and later are in it.
     let (process, stack, data) = (ProcessRef(0), StackId(11), 0x7f12_0000_0000 + 50 * 4096);
     let change = MemInfoChange::Born { process, bytes: 50 * 4096, data, stack };
     events.push(Event::MemInfo { at, id: MemInfoId(0), change });
@@ -140,21 +140,21 @@ fn regions() -> Bench {
 }
 
 #[test]
-fn regions_lead_to_their_transfers_and_to_the_lines_that_store_into_them_and_back() {
+fn regions_link_to_their_transfers_and_to_the_lines_that_store_into_them() {
     for (keys, count) in [("6", 100), ("6m", 100), ("6mm", 50)] {
         let mut bench = regions();
         let picture = bench.keys(keys).keys("\n").picture();
         assert!(picture.contains("TRANSFERS OUT OF IT"), "{keys}: {picture}");
         let led = follow_all(&mut bench, 8);
         assert!(led.iter().any(|crumbs| crumbs.ends_with("transfer › Transfers › A transfer")), "{keys}: {led:#?}");
-        // Twenty are listed, and the others counted.
+        // Twenty are listed, and the others are counted.
         let others = format!("and {} others", count - 20);
         let mut bench = regions();
         bench.keys(keys).keys("\n");
         let has_others = (0..40).any(|_| bench.keys("↓").picture().contains(&others));
         assert!(has_others, "{keys}: {others}");
     }
-    // The arena lies in the segment, and the MemInfo in the arena: what was stored is told of each that the report knows.
+    // The arena lies in the segment and the MemInfo in the arena, so all of their details show the stores.
     for keys in ["6\n", "6m\n", "7\n"] {
         let mut bench = regions();
         bench.keys(keys);
@@ -166,11 +166,11 @@ fn regions_lead_to_their_transfers_and_to_the_lines_that_store_into_them_and_bac
 }
 
 #[test]
-fn the_timeline_has_marks_of_findings_that_lead_to_their_evidence() {
+fn findings_on_the_timeline_lead_to_their_evidence() {
     let mut bench = Bench::waiting(SIZE);
     let picture = bench.keys("w9←←←←←←←←").picture();
     let lane = picture.lines().find(|line| line.contains("findings ")).unwrap();
-    // The waits of the one finding are spread over the ten seconds.
+    // The finding's waits are spread over the ten seconds.
     assert!(lane.matches('!').count() > 100, "{lane}");
     assert!(picture.contains("1 finding rests on what happened then"), "{picture}");
     assert!(picture.contains("! gil/convoy: thread 4243"), "{picture}");
@@ -178,7 +178,7 @@ fn the_timeline_has_marks_of_findings_that_lead_to_their_evidence() {
     assert!(crumbs(&mut bench).ends_with("Timeline › gil/convoy › Waits"), "{}", bench.picture());
     bench.keys("\u{1b}");
     assert_eq!(bench.picture().lines().skip(1).collect::<Vec<_>>(), picture.lines().skip(1).collect::<Vec<_>>());
-    // After the last event nothing rests on anything.
+    // There is no evidence after the last event.
     bench.now += std::time::Duration::from_secs(30);
     bench.msg(Msg::Tick);
     assert!(bench.keys("ww").picture().lines().all(|line| !line.contains("findings ")), "{}", bench.picture());
@@ -201,7 +201,7 @@ fn a_finding_leads_on_and_each_escape_is_one_step_back() {
     let mut bench = Bench::waiting(SIZE);
     bench.keys("w");
     let mut seen = vec![body(&mut bench)];
-    // Its row, its detail, the frame that waits, and a caller of that.
+    // The finding's row, its detail, the frame that waits, and a caller of that frame.
     for keys in ["\n", "\n", "↓\n", "\n"] {
         bench.keys(keys.trim_end_matches('\n'));
         if keys.len() > 1 {
@@ -220,7 +220,7 @@ fn a_finding_leads_on_and_each_escape_is_one_step_back() {
 }
 
 #[test]
-fn a_thread_that_was_gone_to_is_selected_until_one_goes_back() {
+fn a_jump_to_a_thread_picks_it_until_the_user_goes_back() {
     let mut bench = Bench::waiting(SIZE);
     bench.keys("4m\n\n");
     assert!(bench.picture().contains("thread 4243 of"), "{}", bench.picture());

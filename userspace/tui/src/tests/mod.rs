@@ -1,6 +1,5 @@
-//! Whole screens, drawn into memory.
+//! Tests of the whole dashboard, drawn into memory.
 
-mod accesses;
 mod evidence;
 mod fuzz;
 mod kinds;
@@ -8,6 +7,7 @@ mod links;
 mod mouse;
 mod nasty;
 mod pictures;
+mod redundancy;
 mod replay;
 mod sampled;
 mod screens;
@@ -16,7 +16,7 @@ mod states;
 pub(crate) mod synthetic;
 mod time;
 mod toy;
-mod transfers;
+mod ucx;
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ const EVERYWHERE: [&str; 33] = [
     "9",
 ];
 
-/// The sizes of all pictures.
+/// The sizes of most pictures.
 const USUAL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (140, 40);
 
@@ -104,14 +104,14 @@ impl Bench {
         Self { app: app(options), terminal, now: Duration::ZERO }
     }
 
-    /// A live app that has got the synthetic events.
+    /// A live app that received the synthetic events.
     fn live(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model(), Source::Live, size);
         bench.send(Batch::Events(synthetic::events()));
         bench
     }
 
-    /// The same with all families on.
+    /// A live app with all families on, and waits.
     fn waiting(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
         bench.send(Batch::Events(synthetic::waiting()));
@@ -126,11 +126,11 @@ impl Bench {
 
     fn dispatching(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
-        bench.send(Batch::Events(accesses::dispatching()));
+        bench.send(Batch::Events(redundancy::dispatching()));
         bench
     }
 
-    /// The fixture of all pictures: every family is on, and has something.
+    /// The fixture of most pictures: all families are on and have events.
     fn watching(size: (u16, u16)) -> Self {
         Self::of_all(size, Color::Rich)
     }
@@ -157,7 +157,7 @@ impl Bench {
         self.msg(Msg::Key(key))
     }
 
-    /// Characters as keys; the picture is drawn after each, for that is when views are computed.
+    /// Presses characters as keys. Draws before each one, because that computes the views.
     fn keys(&mut self, keys: &str) -> &mut Self {
         for key in keys.chars() {
             let key = match key {

@@ -1,10 +1,10 @@
-//! The mouse, over whole screens: where to click is read out of the picture.
+//! The mouse on whole screens. The tests look for texts in the picture to know where to click.
 
 use std::time::Duration;
 
 use super::Bench;
 use crate::app::{Flow, Msg};
-use crate::input::{Mouse, Pointing};
+use crate::input::{MouseEvent, MouseEventKind};
 
 const SIZE: (u16, u16) = (140, 40);
 
@@ -23,10 +23,10 @@ fn find(bench: &mut Bench, text: &str) -> (u16, u16) {
 
 fn press(bench: &mut Bench, (x, y): (u16, u16)) -> Flow {
     bench.draw();
-    bench.msg(Msg::Mouse(Mouse { pointing: Pointing::Press, x, y }))
+    bench.msg(Msg::Mouse(MouseEvent { kind: MouseEventKind::Press, x, y }))
 }
 
-/// Long after the last one.
+/// Clicks on a text, long enough after the last click to be no double click.
 #[track_caller]
 fn click(bench: &mut Bench, text: &str) -> String {
     let place = find(bench, text);
@@ -35,9 +35,9 @@ fn click(bench: &mut Bench, text: &str) -> String {
     bench.picture()
 }
 
-fn wheel(bench: &mut Bench, pointing: Pointing) -> String {
+fn wheel(bench: &mut Bench, kind: MouseEventKind) -> String {
     bench.draw();
-    bench.msg(Msg::Mouse(Mouse { pointing, x: 3, y: 3 }));
+    bench.msg(Msg::Mouse(MouseEvent { kind, x: 3, y: 3 }));
     bench.picture()
 }
 
@@ -52,7 +52,7 @@ fn a_click_on_a_tab_shows_its_screen() {
 
 #[test]
 fn a_click_selects_and_another_one_opens() {
-    // Each with a text in some row that is not the first, and what stands on its detail only.
+    // A screen, a text in a row that is not the first, and a text that only the row's detail has.
     for (screen, row, detail) in [
         ("2", "cart.py:104", "CALLED BY"),
         ("4", "pthread_cond", "WAITED IN"),
@@ -77,10 +77,10 @@ fn a_click_selects_and_another_one_opens() {
 }
 
 #[test]
-fn the_second_click_of_two_does_not_go_on_from_what_the_first_has_opened() {
+fn the_second_click_of_a_double_click_is_ignored_if_the_first_one_opened_something() {
     let mut bench = Bench::live(SIZE);
     bench.keys("2");
-    // The first row is selected already.
+    // The first row is already selected.
     let place = find(&mut bench, "Linear.forward");
     press(&mut bench, place);
     let opened = bench.picture();
@@ -107,7 +107,7 @@ fn hints_of_the_footer_are_buttons() {
     bench.keys("2");
     assert!(click(&mut bench, "functions").contains("DEFINED AT"));
     assert!(click(&mut bench, "? help").contains(" Keys "));
-    // Anywhere.
+    // A click anywhere closes the help.
     assert!(!click(&mut bench, "Frames").contains(" Keys "));
     let quit = find(&mut bench, "q quit");
     assert_eq!(press(&mut bench, quit), Flow::Quit);
@@ -119,11 +119,11 @@ fn the_wheel_steps_through_lists_pages_and_the_help() {
         let mut bench = Bench::sharing((80, 24));
         bench.keys(keys);
         let top = bench.picture();
-        wheel(&mut bench, Pointing::WheelDown);
-        wheel(&mut bench, Pointing::WheelDown);
-        wheel(&mut bench, Pointing::WheelUp);
-        wheel(&mut bench, Pointing::WheelUp);
-        let again = wheel(&mut bench, Pointing::WheelUp);
+        wheel(&mut bench, MouseEventKind::WheelDown);
+        wheel(&mut bench, MouseEventKind::WheelDown);
+        wheel(&mut bench, MouseEventKind::WheelUp);
+        wheel(&mut bench, MouseEventKind::WheelUp);
+        let again = wheel(&mut bench, MouseEventKind::WheelUp);
         assert_eq!(again, top, "{keys}");
     }
 }

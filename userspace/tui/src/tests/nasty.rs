@@ -1,4 +1,4 @@
-//! Text of watched processes that is made to do harm.
+//! Hostile text and numbers from watched processes.
 
 use pyobs_model::{
     Calls, Event, Family, FrameId, FrameKind, GilWait, Nanos, Outcome, ProcessRef, Sleep, Tid, WaitReason,
@@ -71,7 +71,7 @@ fn assert_harmless(bench: &mut Bench, what: &str) {
 }
 
 #[test]
-fn nothing_nasty_reaches_the_screen() {
+fn hostile_text_does_not_reach_the_screen() {
     for name in NASTY {
         for keys in [
             "0",
@@ -108,7 +108,7 @@ fn nothing_nasty_reaches_the_screen() {
 }
 
 #[test]
-fn a_name_of_100_kb_costs_no_more_than_its_room() {
+fn a_name_of_100_kb_is_cheap_to_draw() {
     for piece in ["x", "漢", "\u{301}", "\u{1b}[", "/"] {
         let name = piece.repeat(100_000);
         for keys in
@@ -122,7 +122,7 @@ fn a_name_of_100_kb_costs_no_more_than_its_room() {
 }
 
 #[test]
-fn times_that_no_sum_can_hold_do_no_harm() {
+fn times_whose_sums_overflow_do_no_harm() {
     let max = Nanos(u64::MAX);
     for keys in [
         "0",
@@ -167,7 +167,7 @@ fn times_that_no_sum_can_hold_do_no_harm() {
 }
 
 #[test]
-fn the_filter_takes_any_text() {
+fn the_filter_accepts_any_text() {
     let mut bench = Bench::live((80, 24));
     bench.keys("2/");
     for name in NASTY {
@@ -189,7 +189,7 @@ fn text_fits_any_width() {
 }
 
 #[test]
-fn what_is_cut_off_is_marked() {
+fn truncated_text_has_an_ellipsis() {
     assert_eq!(text::fit("normalize", 9), "normalize");
     assert_eq!(text::fit("normalize", 8), "normali…");
     assert_eq!(text::fit("漢字漢字", 8), "漢字漢字");

@@ -1,6 +1,6 @@
-//! The pictures of the documentation: what is drawn, as SVG.
+//! The documentation's pictures of the dashboard, as SVG.
 //!
-//! `PYOBS_PICTURES=1 cargo test -p pyobs-tui pictures` makes them; without it they are compared with what is drawn now.
+//! `PYOBS_PICTURES=1 cargo test -p pyobs-tui pictures` writes them. Without it, the test compares them with new ones.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::path::Path;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color as Ink, Modifier};
 
-use super::{Bench, accesses, replay, synthetic, transfers};
+use super::{Bench, redundancy, replay, synthetic, ucx};
 
 const SIZE: (u16, u16) = (110, 28);
-/// Of a cell, in pixels; where its text stands.
+/// The size of a cell and the baseline of its text, in pixels.
 const WIDTH: u32 = 8;
 const HEIGHT: u32 = 17;
 const BASELINE: u32 = 13;
@@ -19,7 +19,7 @@ const SIZE_MAX: usize = 40_000;
 const INK: &str = "#d8dee9";
 const PAPER: &str = "#16181d";
 
-/// The colours of xterm.
+/// The RGB value of one of xterm's 256 colours.
 fn hex(number: u8) -> String {
     match number {
         16..=231 => {
@@ -40,7 +40,7 @@ fn ink(color: Ink, otherwise: &str) -> String {
     }
 }
 
-/// Ink and paper.
+/// The colours of a cell's text and background.
 fn colors(cell: &Cell) -> (String, String) {
     let (fg, bg) = (ink(cell.fg, INK), ink(cell.bg, PAPER));
     if cell.modifier.contains(Modifier::REVERSED) { (bg, fg) } else { (fg, bg) }
@@ -94,12 +94,12 @@ fn svg(buffer: &Buffer) -> String {
             .unwrap();
         }
     }
-    // Spaces count, for each character has its cell.
+    // Spaces are preserved, because each character has a cell.
     format!("{svg}<g fill=\"{INK}\" style=\"white-space:pre\" xml:space=\"preserve\">\n{texts}</g>\n</svg>\n")
 }
 
 #[test]
-fn pictures_of_the_documentation_are_what_is_drawn() {
+fn pictures_of_the_documentation_are_up_to_date() {
     let of = |events| Bench::replaying(synthetic::log(replay::meta(), events), SIZE);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
     let makes = std::env::var_os("PYOBS_PICTURES").is_some();
@@ -117,9 +117,9 @@ fn pictures_of_the_documentation_are_what_is_drawn() {
         ("health", of(synthetic::sharing()), "5"),
         ("memory", of(synthetic::sharing()), "6"),
         ("segment", of(synthetic::sharing()), "6\n"),
-        ("transfers", of(transfers::events()), "7"),
-        ("transfer", of(transfers::events()), "7\n"),
-        ("redundancy", of(accesses::dispatching()), "8"),
+        ("transfers", of(ucx::events()), "7"),
+        ("transfer", of(ucx::events()), "7\n"),
+        ("redundancy", of(redundancy::dispatching()), "8"),
         ("timeline", of(synthetic::sharing()), "9↓↓←←←"),
         ("replay", of(synthetic::sharing()), "{....]] 9"),
     ] {
@@ -131,7 +131,7 @@ fn pictures_of_the_documentation_are_what_is_drawn() {
             std::fs::write(&path, drawn).unwrap();
         } else {
             let kept = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(kept == drawn, "docs/pictures/{name}.svg is not what is drawn; PYOBS_PICTURES=1 makes it anew");
+            assert!(kept == drawn, "docs/pictures/{name}.svg is out of date; PYOBS_PICTURES=1 writes it again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A recording under the control of the user: what is shown at a time is what had happened until then.
+//! Replays: the picture at a time shows what had happened until then.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn sharing() -> Bench {
     Bench::replaying(synthetic::log(meta(), synthetic::sharing()), SIZE)
 }
 
-/// What the events until a time add up to, made without a log.
+/// The model of the events until a time, built without a log.
 fn until(at: Nanos) -> Model {
     let mut model = Model::new(meta(), History::All);
     let mut events = synthetic::sharing();
@@ -59,7 +59,7 @@ fn position(bench: &Bench) -> Position {
 }
 
 #[test]
-fn the_model_of_a_time_is_what_had_happened_until_then() {
+fn a_seek_gives_the_model_as_of_that_time() {
     let mut player = Player::new(synthetic::log(meta(), synthetic::sharing()));
     let mut model = Model::new(meta(), History::All);
     for ms in [9_990, 5_000, 5_000, 1, 0, 4_000, 9_000, 8_999, 20_000, 3_333] {
@@ -73,7 +73,7 @@ fn the_model_of_a_time_is_what_had_happened_until_then() {
 }
 
 #[test]
-fn a_long_way_is_gone_in_slices_and_can_be_changed_on_it() {
+fn a_long_seek_works_in_slices_and_can_be_redirected() {
     let mut log = ReplayLog::new(meta());
     let mut events = synthetic::events();
     events.sort_by_key(Event::at);
@@ -93,7 +93,7 @@ fn a_long_way_is_gone_in_slices_and_can_be_changed_on_it() {
     }
     assert!(told.len() > 5 && told.is_sorted() && told[0] == 0, "{told:?}");
     assert_eq!(model.cpu().total(), 20_000);
-    // Half-way back and back again: the last word counts.
+    // Redirect a seek half-way: the last target counts.
     player.seek(Nanos(15_000_000_000));
     player.work(&mut model, Duration::ZERO);
     assert!(player.is_behind());
@@ -105,7 +105,7 @@ fn a_long_way_is_gone_in_slices_and_can_be_changed_on_it() {
 }
 
 #[test]
-fn keys_go_to_any_time() {
+fn keys_seek_any_time() {
     let mut bench = sharing();
     let at = |bench: &Bench| position(bench).at.0;
     let end = at(&bench);
@@ -116,14 +116,14 @@ fn keys_go_to_any_time() {
     assert_eq!(at(bench.keys(".")), SECOND);
     assert_eq!(at(bench.keys(">")), end);
     assert_eq!(at(bench.keys("{")), 0);
-    assert_eq!(bench.app.model.cpu().total(), 1, "the first sample is of the first moment");
+    assert_eq!(bench.app.model.cpu().total(), 1, "the first sample is at time 0");
     assert_eq!(at(bench.keys("}")), end);
     let there = bench.keys("9←←←←t").app.model.now().0;
     assert!(there < end && there == at(&bench), "{there}");
 }
 
 #[test]
-fn it_plays_as_fast_as_it_is_told_and_stops_at_the_end() {
+fn playback_has_the_chosen_speed_and_stops_at_the_end() {
     let mut bench = sharing();
     bench.keys("{ ");
     let begun = position(&bench).at.0;
@@ -140,18 +140,18 @@ fn it_plays_as_fast_as_it_is_told_and_stops_at_the_end() {
     step(&mut bench, Duration::from_secs(1));
     assert_eq!((position(&bench).at, position(&bench).motion), (stopped, Motion::Stopped));
     bench.draw();
-    assert_eq!(bench.app.deadline(), None, "what does not move needs no time");
+    assert_eq!(bench.app.deadline(), None, "a stopped replay needs no wake-up");
     bench.keys(" ]]]]]]");
     step(&mut bench, Duration::from_secs(1));
     assert!(position(&bench).is_at_end());
     assert_eq!(position(&bench).motion, Motion::Stopped);
-    // From the end it plays from the beginning.
+    // At the end, playback starts from the beginning.
     bench.keys(" ");
     assert!(position(&bench).at.0 < SECOND, "{:?}", position(&bench));
 }
 
 #[test]
-fn while_it_plays_it_is_drawn_ten_times_a_second_at_the_most() {
+fn playback_draws_at_most_ten_times_a_second() {
     let mut bench = sharing();
     bench.keys("{ ").draw();
     assert!(!bench.app.wants_picture(bench.now + Duration::from_millis(99)));
@@ -161,7 +161,7 @@ fn while_it_plays_it_is_drawn_ten_times_a_second_at_the_most() {
 }
 
 #[test]
-fn a_span_stays_while_the_time_goes_on() {
+fn a_seek_keeps_the_span() {
     let mut bench = sharing();
     bench.keys("9←←←v←←←←v2");
     let spanned = bench.picture();
@@ -171,7 +171,7 @@ fn a_span_stays_while_the_time_goes_on() {
 }
 
 #[test]
-fn a_process_is_there_when_it_has_begun() {
+fn a_process_appears_when_it_starts() {
     let mut events = synthetic::events();
     for event in &mut events {
         if let Event::Process { id, process } = event {
@@ -185,7 +185,7 @@ fn a_process_is_there_when_it_has_begun() {
 }
 
 #[test]
-fn the_keys_of_a_replay_mean_nothing_to_a_capture() {
+fn a_live_capture_ignores_the_keys_of_a_replay() {
     let mut bench = Bench::live(SIZE);
     let before = bench.keys("2").picture();
     assert_eq!(bench.keys(",.<>{}[]").picture(), before);
@@ -211,9 +211,9 @@ fn pictures() {
     }
 }
 
-/// Two busy cores, and a hundred waits a second.
+/// The log has two busy cores and 100 waits per second.
 #[test]
-fn after_a_seek_the_model_has_all_that_came_until_then() {
+fn a_seek_in_a_long_log_misses_no_events() {
     let mut log = ReplayLog::new(meta());
     let definitions = synthetic::waiting().into_iter().filter(|event| event.at().is_none());
     definitions.for_each(|event| log.push(event));
@@ -229,7 +229,7 @@ fn after_a_seek_the_model_has_all_that_came_until_then() {
         player.seek(Nanos(seconds * SECOND));
         let (mut slices, mut done) = (0, 0);
         while let Motion::Seeking(percent) = player.position().motion {
-            // The way back begins anew.
+            // A seek backward starts from the beginning.
             assert!(percent >= done || slices == 1, "{percent} after {done}");
             (slices, done) = (slices + 1, percent);
             player.work(&mut model, Duration::ZERO);

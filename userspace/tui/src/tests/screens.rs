@@ -1,4 +1,4 @@
-//! Every screen and state as it looks, in usual and large terminals.
+//! Pictures of all screens and states, in terminals of usual and large size.
 
 use insta::assert_snapshot;
 use pyobs_model::{Event, Family, Nanos, Reason, SegmentChange, SegmentId, StackId};
@@ -212,7 +212,7 @@ fn the_timeline_has_a_lane_of_what_was_shed() {
 }
 
 #[test]
-fn what_is_given_up_now_is_in_the_header_and_in_health() {
+fn the_header_says_what_is_shed_now() {
     let meta = pyobs_model::Meta { cpus: 4, ..synthetic::meta() };
     let history = pyobs_model::History::Window { length: Nanos(60_000_000_000), samples: 1000 };
     let mut bench = Bench::new(pyobs_model::Model::new(meta, history), Source::Live, (160, 50));
@@ -266,7 +266,7 @@ fn what_to_try_is_whole_where_many_findings_leave_little_room() {
 }
 
 #[test]
-fn sentences_about_a_line_are_wrapped_anew_for_another_size() {
+fn sentences_are_wrapped_again_after_a_resize() {
     let mut bench = Bench::dispatching(LARGE);
     bench.keys("8\n").draw();
     bench.resize(SMALL.0, SMALL.1);
@@ -335,7 +335,7 @@ fn a_finding_leads_to_its_evidence_and_back() {
     assert!(bench.keys("\n").picture().contains("Overview › gil/convoy › Waits › A wait"));
     assert!(bench.keys("\u{1b}").picture().contains("Overview › gil/convoy › Waits"));
     assert_eq!(bench.keys("\u{1b}").picture(), overview);
-    // Who goes somewhere else by a key of its own does not come back.
+    // A screen's own key clears the history.
     assert!(!bench.keys("\n2").picture().contains('›'));
 }
 
@@ -350,7 +350,7 @@ fn a_span_restricts_the_other_screens_until_it_is_undone() {
 }
 
 #[test]
-fn a_span_that_was_begun_can_be_left() {
+fn escape_discards_a_span_that_was_begun() {
     let mut bench = Bench::live(LARGE);
     let before = bench.keys("9←←").picture();
     bench.keys("v←→\u{1b}");

@@ -1,4 +1,4 @@
-//! A span of time restricts all screens that show one, and the others say so.
+//! A span of time restricts the screens that cover a time range. The others say that they do not follow it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{Batch, Source};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Events of all families within ten seconds, then nothing; and only these seconds are looked at.
+/// Events of all families in the first ten seconds, then none, seen through a span in seconds.
 fn spanned(from: u64, to: u64) -> Bench {
     let mut bench = Bench::new(synthetic::model_of(&Family::ALL), Source::Live, (140, 40));
     bench.send(Batch::Events(states::events()));
@@ -50,13 +50,13 @@ fn a_span_without_events_has_no_rows_of_them() {
     let rows = bench.picture();
     let rows: Vec<_> = rows.lines().filter(|line| line.contains("python")).collect();
     assert!(rows.len() > 2 && rows.iter().all(|row| row.contains("  0.0 ")), "{rows:#?}");
-    // The one that has no end is still under way.
+    // The transfer without an end is still pending.
     assert_eq!(spanned(15, 20).keys("7").picture().matches("tag_").count(), 1);
     assert!(spanned(0, 10).keys("7").picture().matches("tag_").count() > 1);
 }
 
 #[test]
-fn a_span_has_the_memory_that_there_was_at_its_end() {
+fn a_span_shows_the_memory_at_its_end() {
     let segments = |from, to| spanned(from, to).keys("6").picture();
     let line = |picture: &str, name: &str| picture.lines().find(|line| line.contains(name)).map(str::to_owned);
     let (early, late) = (segments(3, 4), segments(15, 20));
@@ -72,7 +72,7 @@ fn a_span_has_the_memory_that_there_was_at_its_end() {
         assert_eq!(line.is_some(), verdict.is_some(), "{name}: {picture}");
         assert!(line.is_none_or(|line| verdict.is_none_or(|verdict| line.contains(verdict))), "{name}: {picture}");
     }
-    // Of 41 every tenth dies at 5 s; one more lives on.
+    // Of 41 arenas, every tenth dies at 5 s. One more arena stays alive.
     let arenas = |from, to| {
         let mut bench = spanned(from, to);
         let picture = bench.keys("6m").picture();
@@ -84,7 +84,7 @@ fn a_span_has_the_memory_that_there_was_at_its_end() {
 }
 
 #[test]
-fn a_span_without_events_has_only_the_findings_of_what_is_still_there() {
+fn a_span_without_events_has_only_findings_about_what_still_exists() {
     let mut bench = spanned(15, 20);
     bench.keys("0").draw();
     assert_eq!(ids(&bench), ["shm/residue"]);
@@ -95,7 +95,7 @@ fn a_span_without_events_has_only_the_findings_of_what_is_still_there() {
 }
 
 #[test]
-fn what_is_of_all_time_says_so() {
+fn screens_of_all_time_say_so() {
     for keys in ["5", "6mm", "6mmm"] {
         let picture = spanned(15, 20).keys(keys).picture();
         assert!(picture.contains("of all time") && !picture.contains("15.00–20.00 s"), "{keys}: {picture}");

@@ -1,4 +1,4 @@
-//! Every screen in every state, at the sizes of usual and large terminals. What is shown went through a recording.
+//! Every screen in every state, in terminals of usual and large size. The events went through a recording.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use insta::assert_snapshot;
 use pyobs_model::{Event, Family, History, Meta, Model, Nanos, Reason, Refused};
 use pyobs_recording::{Reader, Writer};
 
-use super::{Bench, EVERYWHERE, LARGE, USUAL, accesses, synthetic, transfers};
+use super::{Bench, EVERYWHERE, LARGE, USUAL, redundancy, synthetic, ucx};
 use crate::app::Msg;
 use crate::{Batch, ReplayLog, Source};
 
 const SCREENS: std::ops::RangeInclusive<char> = '0'..='9';
 
-/// Something of every family.
+/// Events of all families.
 pub(super) fn events() -> Vec<Event> {
     let is_of_redundancy =
         |event: &Event| matches!(event, Event::Access(_) | Event::Call(_) | Event::Pair(_) | Event::Watchpoints { .. });
     let is_of_transfers = |event: &Event| match event {
-        Event::Arena { id, .. } => *id == transfers::ARENA,
+        Event::Arena { id, .. } => *id == ucx::ARENA,
         event => matches!(event, Event::Transfer { .. } | Event::TransferThread(_) | Event::Transfers { .. }),
     };
     let mut events = synthetic::sharing();
-    events.extend(accesses::dispatching().into_iter().filter(is_of_redundancy));
-    events.extend(transfers::events().into_iter().filter(is_of_transfers));
+    events.extend(redundancy::dispatching().into_iter().filter(is_of_redundancy));
+    events.extend(ucx::events().into_iter().filter(is_of_transfers));
     events
 }
 
-/// What comes out of a recording that these go into.
+/// Writes events into a recording and reads them back.
 fn recorded(events: &[Event]) -> (Meta, Vec<Event>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("one.pyobs");
@@ -84,7 +84,7 @@ fn without_rights() {
     });
 }
 
-/// The header names the families that are off; Health says why, and so does the screen that they would fill.
+/// The header names the families that are off. Health says why, and so does the screen that is empty for that reason.
 #[test]
 fn with_families_that_were_refused() {
     let reason = "the kernel refuses the BPF program shm_fork: unknown func bpf_x#1; run Linux 5.15 or newer";
@@ -100,9 +100,9 @@ fn with_families_that_were_refused() {
         };
         let words = on(&mut bench, "5");
         assert!(words.contains(&format!("arena, shm are off: {reason}")), "{words}");
-        // In place of the advice to turn it on.
+        // The reason replaces the advice to turn the family on.
         let words = on(&mut bench, "6");
-        assert!(words.contains(&format!("The family shm could not be had: {reason}.")), "{words}");
+        assert!(words.contains(&format!("The family shm is unavailable: {reason}.")), "{words}");
     }
 }
 
@@ -146,11 +146,11 @@ fn of_an_empty_recording() {
     all_screens("of_an_empty_recording", |size| Bench::replaying(ReplayLog::new(recorded(&[]).0), size));
 }
 
-/// A recording gives back events of one time in another order than they came in.
+/// A recording may return events of equal times in another order.
 #[test]
-fn what_is_live_and_what_is_replayed_look_the_same() {
+fn a_live_capture_and_its_replay_look_the_same() {
     let (meta, read) = recorded(&events());
-    // Between what says that it is live, and the keys.
+    // Without the first line, which says whether it is live, and the last one with the hints.
     let body = |mut bench: Bench, keys: &str| {
         let picture = bench.keys(keys).picture();
         let lines: Vec<String> = picture.lines().map(str::to_owned).collect();
@@ -162,7 +162,7 @@ fn what_is_live_and_what_is_replayed_look_the_same() {
             live.send(Batch::Events(events()));
             live.msg(Msg::Ended);
             let replayed = Bench::replaying(synthetic::log(meta.clone(), read.clone()), size);
-            // A replay begins with the whole recording, and its next window is the one that is the first of what is live.
+            // A replay starts with the whole recording in view; its next window is the one that a live capture starts with.
             assert_eq!(body(live, keys), body(replayed, &format!("w{keys}")), "{keys}");
         }
     }

@@ -1,4 +1,4 @@
-//! A small world with known shares: 1000 samples within 10 s.
+//! Synthetic events with known shares: 1000 samples within 10 s.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub(crate) fn model() -> Model {
     Model::new(meta(), History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 
-/// With these families on.
+/// A model with these families on.
 pub(crate) fn model_of(families: &[Family]) -> Model {
     let probes = families.iter().map(|family| family.name().to_owned()).collect();
     Model::new(Meta { probes, ..meta() }, History::Window { length: Nanos(60_000_000_000), samples: 100_000 })
 }
 
-/// As a recording gives them: in the order of time, those without a time first.
+/// A log in the order of a recording: by time, with those without a time first.
 pub(crate) fn log(meta: Meta, mut events: Vec<Event>) -> ReplayLog {
     events.sort_by_key(Event::at);
     let mut log = ReplayLog::new(meta);
@@ -65,7 +65,7 @@ pub(crate) fn define(frames: &[Frame], stacks: &[&[u32]]) -> Vec<Event> {
     define_more((0, frames), (0, stacks))
 }
 
-/// Each with the number of the first.
+/// Defines frames and stacks, each with the first id to use.
 fn define_more(frames: (u32, &[Frame]), stacks: (u32, &[&[u32]])) -> Vec<Event> {
     let frames = (frames.0..).map(FrameId).zip(frames.1).map(|(id, frame)| Event::Frame { id, frame: frame.clone() });
     let stacks = (stacks.0..).map(StackId).zip(stacks.1).map(|(id, stack)| {
@@ -116,7 +116,7 @@ pub(crate) fn events() -> Vec<Event> {
     {
         events.push(Event::Thread { process: ProcessRef(id), tid: Tid(tid), name: name.into() });
     }
-    // Of each 100 samples: 40 dgemm, 20 + 10 normalize, 15 genexpr, 10 walk, 5 without Python.
+    // Per 100 samples: 40 dgemm, 20 + 10 normalize, 15 genexpr, 10 walk, 5 without Python.
     let shape = |n: u64| match n {
         0..40 => (0, 4242, 0, Outcome::Complete),
         40..60 => (0, 4243, 1, Outcome::Complete),
@@ -193,7 +193,7 @@ pub(crate) fn calls(at_ms: u64, process: u32, function: u32, count: u64, timed: 
     Event::Calls(Calls { at, process, function, count, timed, total, max })
 }
 
-/// [`events`], and what the other families add to them within the same 10 s.
+/// [`events`], with sleeps, waits for the GIL and calls within the same 10 s.
 pub(crate) fn waiting() -> Vec<Event> {
     let library = "/usr/lib/python3.12";
     let frames = [
@@ -261,12 +261,12 @@ pub(crate) fn waiting() -> Vec<Event> {
     events
 }
 
-/// [`waiting`], with segments of every kind and fate, and arenas.
+/// [`waiting`], with arenas, MemInfos, and segments of every kind and verdict.
 pub(crate) fn sharing() -> Vec<Event> {
     let mut events = waiting();
     events.extend(arenas());
     events.extend(meminfos());
-    let mut tell = |at_ms: u64, id: u32, change| {
+    let mut emit = |at_ms: u64, id: u32, change| {
         events.push(Event::Segment { at: Nanos(at_ms * 1_000_000), id: SegmentId(id), change });
     };
     let segment = |ino: u64, kind, name: Option<&str>, bytes, creator: Option<u32>| {
@@ -276,28 +276,28 @@ pub(crate) fn sharing() -> Vec<Event> {
     };
     let holds = |pid: u32, fds, mappings| SegmentChange::Holds { pid: Pid(pid), fds, mappings };
     let (first, second) = (Pid(4242), Pid(918));
-    tell(1_000, 0, segment(23, SegmentKind::Shm, Some("tensor_4242_8d4fec54"), 64 << 20, Some(first.0)));
-    tell(1_000, 0, SegmentChange::Born(StackId(11)));
-    tell(1_000, 0, holds(first.0, 2, 1));
-    tell(1_001, 0, SegmentChange::Unlinked { by: Some(first) });
-    tell(1_200, 0, SegmentChange::Sent { from: first });
-    tell(1_201, 0, holds(second.0, 1, 0));
-    tell(1_201, 0, SegmentChange::Passed { from: Some(first), to: second });
-    tell(1_202, 0, holds(second.0, 2, 1));
-    tell(2_000, 1, segment(24, SegmentKind::Memfd, Some("arrow-buffer"), 3 << 20, Some(second.0)));
-    tell(2_000, 1, holds(second.0, 1, 1));
-    tell(5_000, 1, holds(second.0, 0, 0));
-    tell(5_000, 1, SegmentChange::Released);
-    tell(3_000, 2, segment(25, SegmentKind::Shm, Some("psm_\u{1b}[31m"), 1 << 20, Some(first.0)));
-    tell(3_000, 2, SegmentChange::Born(StackId(6)));
-    tell(3_000, 2, holds(7_000, 1, 1));
-    tell(4_000, 2, SegmentChange::Ended { pid: Pid(7_000) });
-    tell(0, 3, segment(26, SegmentKind::Anonymous, None, 4_096, None));
-    tell(0, 3, holds(second.0, 0, 1));
-    tell(6_000, 4, segment(27, SegmentKind::File, Some("cache.db"), 700 << 10, None));
-    tell(9_000, 0, SegmentChange::Allocated(48 << 20));
-    tell(9_000, 0, SegmentChange::Shown { pid: second, resident: 40 << 20, share: 20 << 20 });
-    tell(6_000, 4, holds(first.0, 1, 1));
+    emit(1_000, 0, segment(23, SegmentKind::Shm, Some("tensor_4242_8d4fec54"), 64 << 20, Some(first.0)));
+    emit(1_000, 0, SegmentChange::Born(StackId(11)));
+    emit(1_000, 0, holds(first.0, 2, 1));
+    emit(1_001, 0, SegmentChange::Unlinked { by: Some(first) });
+    emit(1_200, 0, SegmentChange::Sent { from: first });
+    emit(1_201, 0, holds(second.0, 1, 0));
+    emit(1_201, 0, SegmentChange::Passed { from: Some(first), to: second });
+    emit(1_202, 0, holds(second.0, 2, 1));
+    emit(2_000, 1, segment(24, SegmentKind::Memfd, Some("arrow-buffer"), 3 << 20, Some(second.0)));
+    emit(2_000, 1, holds(second.0, 1, 1));
+    emit(5_000, 1, holds(second.0, 0, 0));
+    emit(5_000, 1, SegmentChange::Released);
+    emit(3_000, 2, segment(25, SegmentKind::Shm, Some("psm_\u{1b}[31m"), 1 << 20, Some(first.0)));
+    emit(3_000, 2, SegmentChange::Born(StackId(6)));
+    emit(3_000, 2, holds(7_000, 1, 1));
+    emit(4_000, 2, SegmentChange::Ended { pid: Pid(7_000) });
+    emit(0, 3, segment(26, SegmentKind::Anonymous, None, 4_096, None));
+    emit(0, 3, holds(second.0, 0, 1));
+    emit(6_000, 4, segment(27, SegmentKind::File, Some("cache.db"), 700 << 10, None));
+    emit(9_000, 0, SegmentChange::Allocated(48 << 20));
+    emit(9_000, 0, SegmentChange::Shown { pid: second, resident: 40 << 20, share: 20 << 20 });
+    emit(6_000, 4, holds(first.0, 1, 1));
     for (process, mib) in [(0, 100), (1, 60)] {
         let (total, anonymous, segments) = (mib << 20, 30 << 20, 40 << 20);
         let resident = Resident { total, anonymous, files: 9 << 20, shared: 44 << 20, segments, share: 20 << 20 };
@@ -309,26 +309,26 @@ pub(crate) fn sharing() -> Vec<Event> {
 
 fn arenas() -> Vec<Event> {
     let mut events = Vec::new();
-    let mut tell = |at_ms: u64, id: u32, change| {
+    let mut emit = |at_ms: u64, id: u32, change| {
         events.push(Event::Arena { at: Nanos(at_ms * 1_000_000), id: ArenaId(id), change });
     };
     for id in 0..40_u32 {
         let at = 1_000 + u64::from(id) * 10;
         let (kind, address) = ("pymalloc".into(), 0x7f12_3400_0000 + (u64::from(id) << 20));
         let arena = Arena { process: ProcessRef(0), kind, address, bytes: 1 << 20, born: id > 1, parent: None };
-        tell(at, id, ArenaChange::Begun(arena));
+        emit(at, id, ArenaChange::Begun(arena));
         if id > 1 {
-            tell(at, id, ArenaChange::Born(StackId(if id < 30 { 11 } else { 6 })));
+            emit(at, id, ArenaChange::Born(StackId(if id < 30 { 11 } else { 6 })));
         }
         let used = if id < 30 { 2 } else { 64 };
-        tell(9_000, id, ArenaChange::Filled(Filled { slabs: 64, used, bytes: u64::from(used) * 15_000 }));
+        emit(9_000, id, ArenaChange::Filled(Filled { slabs: 64, used, bytes: u64::from(used) * 15_000 }));
         if id % 10 == 9 {
-            tell(5_000, id, ArenaChange::Died);
+            emit(5_000, id, ArenaChange::Died);
         }
     }
     let (kind, address) = ("pymalloc".into(), 0x7f00_0000_0000);
     let arena = Arena { process: ProcessRef(1), kind, address, bytes: 256 << 10, born: false, parent: None };
-    tell(2_000, 40, ArenaChange::Begun(arena));
+    emit(2_000, 40, ArenaChange::Begun(arena));
     events
 }
 

@@ -1,4 +1,4 @@
-//! When something is computed and drawn, and what time it is for the model.
+//! When the dashboard computes and draws, and the model's clock.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn pictures_are_at_least_100_ms_apart() {
 }
 
 #[test]
-fn events_are_shown_half_a_second_after_the_last_ones() {
+fn events_are_shown_half_a_second_after_the_last_computation() {
     let mut bench = Bench::live((80, 24));
     bench.app.prepare(ms(0));
     bench.now = ms(100);
@@ -59,7 +59,7 @@ fn a_live_window_moves_on_without_events() {
 }
 
 #[test]
-fn a_capture_that_tells_nothing_new_lags_until_it_does() {
+fn a_capture_without_new_events_lags_until_they_come() {
     let mut bench = Bench::live((80, 24));
     let mut header = |seconds: u64, events: Option<Vec<Event>>| {
         bench.now = Duration::from_secs(seconds);
@@ -72,7 +72,7 @@ fn a_capture_that_tells_nothing_new_lags_until_it_does() {
     // The events end at 10 s.
     assert!(header(2, None).ends_with("LIVE"));
     assert!(header(3, None).ends_with("LAGGING 3 s"));
-    // What comes is old.
+    // Old events do not end the lag.
     let old = vec![synthetic::sample(11_000, 0, 4242, 0, Outcome::Complete)];
     assert!(header(8, Some(old)).ends_with("LAGGING 7 s"));
     let new = vec![synthetic::sample(18_500, 0, 4242, 0, Outcome::Complete)];
@@ -101,7 +101,7 @@ fn a_pause_freezes_the_rows_but_not_the_count() {
     bench.now = Duration::from_secs(3);
     let late = (0..500).map(|n| synthetic::sample(11_000 + n, 1, 918, 3, Outcome::Complete)).collect();
     bench.send(Batch::Events(late));
-    // Order, look and screen change and come back: each of them computes anew, and still of the frozen time.
+    // Changing the order, the look and the screen computes the views again, but for the frozen time.
     let after = bench.keys("toll32").picture();
     let rows = |picture: &str| picture.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(rows(&before), rows(&after));
@@ -130,12 +130,12 @@ fn a_pause_freezes_waits() {
 }
 
 #[test]
-fn a_clock_that_is_behind_the_events_is_put_right() {
+fn events_ahead_of_the_clock_adjust_it() {
     let mut bench = Bench::new(synthetic::model(), Source::Live, (80, 24));
     bench.now = Duration::from_secs(5);
     bench.send(Batch::Events(vec![]));
     bench.msg(Msg::Tick);
-    assert_eq!(bench.app.model.now(), Nanos(0), "no event has told the time yet");
+    assert_eq!(bench.app.model.now(), Nanos(0), "no event had a time yet");
     bench.send(Batch::Events(synthetic::events()));
     bench.now = Duration::from_secs(7);
     bench.msg(Msg::Tick);

@@ -1,4 +1,4 @@
-//! A toy screen: all that a screen of one list needs. docs/internals/extending.md refers to it.
+//! A toy screen with all that a screen of one list needs. docs/internals/extending.md refers to it.
 
 use insta::assert_snapshot;
 use pyobs_model::Model;
@@ -6,9 +6,9 @@ use pyobs_model::Model;
 use super::{Bench, USUAL};
 use crate::binding::{Keys, SORT_NEXT, SORT_PREVIOUS};
 use crate::filter::Filter;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screen::{About, Screen};
-use crate::table::{List, Listed, NoDetail, Sorted, Table};
+use crate::table::{AnyList, List, NoDetail, Sorted, Table};
 use crate::ui::Ui;
 
 static ABOUT: About = About {
@@ -20,7 +20,7 @@ static ABOUT: About = About {
 };
 
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Sort {
+enum ToySort {
     #[default]
     Pid,
     Command,
@@ -32,10 +32,10 @@ struct ToyTable;
 impl Table for ToyTable {
     type Row = (u32, String);
     type Key = u32;
-    type Sort = Sort;
+    type Sort = ToySort;
     type Detail = NoDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Pid, Sort::Command];
+    const SORTS: &'static [ToySort] = &[ToySort::Pid, ToySort::Command];
 
     fn compute(&mut self, model: &Model, _ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Self::Row>> {
         let processes = model.processes().map(|(_, state)| &state.process);
@@ -50,19 +50,19 @@ impl Table for ToyTable {
         filter.matches(&row.1)
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: Sort, _model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[Self::Row], sort: ToySort, _model: &Model) {
         match sort {
-            Sort::Pid => shown.sort_by_key(|it| rows[*it].0),
-            Sort::Command => shown.sort_by_key(|it| &rows[*it].1),
+            ToySort::Pid => shown.sort_by_key(|it| rows[*it].0),
+            ToySort::Command => shown.sort_by_key(|it| &rows[*it].1),
         }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, _width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        head.right(8, "PID", sorted.rising(Sort::Pid));
-        head.left(usize::MAX, "COMMAND", sorted.rising(Sort::Command));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, _width: u16, sorted: Sorted<ToySort>, _ui: &Ui) {
+        head.right(8, "PID", sorted.ascending(ToySort::Pid));
+        head.left(usize::MAX, "COMMAND", sorted.ascending(ToySort::Command));
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &Self::Row, _width: u16, _: Sort, _model: &Model, ui: &Ui) {
+    fn draw_row(&self, row: &mut RowPainter<'_>, line: &Self::Row, _width: u16, _: ToySort, _model: &Model, ui: &Ui) {
         row.right(8, &line.0.to_string(), ui.theme.strong());
         row.rest(&line.1, ui.theme.text());
     }
@@ -76,17 +76,17 @@ impl Screen for ToyScreen {
         &ABOUT
     }
 
-    fn list(&self) -> Option<&dyn Listed> {
+    fn list(&self) -> Option<&dyn AnyList> {
         Some(&self.0)
     }
 
-    fn list_mut(&mut self) -> Option<&mut dyn Listed> {
+    fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(&mut self.0)
     }
 }
 
 #[test]
-fn a_toy_screen_has_what_all_screens_have() {
+fn a_toy_screen_sorts_filters_and_has_help() {
     let mut bench = Bench::live(USUAL);
     bench.app.navigation.add(Box::<ToyScreen>::default());
     assert_snapshot!(bench.keys("TS").picture());

@@ -15,7 +15,7 @@ const CODE_TYPE: u64 = 0x88;
 
 /// The layout of 3.12.
 fn layout() -> Layout {
-    layout_for(&Version::new(3, 12, 0)).unwrap().clone()
+    layout_for(&Version::new(3, 12, 0), false).unwrap().clone()
 }
 
 fn layout_of(minor: u8) -> Layout {

@@ -8,7 +8,7 @@ use super::{Arenas, Ids, Wanted};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::kernel::object::Object;
-use crate::record::{Plain, Stack};
+use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 
 struct Memory {
@@ -41,23 +41,23 @@ impl Collector for Memory {
         self.libraries.iter_mut().for_each(|libraries| libraries.starts_at(start));
     }
 
-    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
+    fn record(&mut self, record: &Plain, context: &mut Context) -> Option<()> {
         if record.header.kind == record::ARENA_FREED {
-            self.arenas.freed(&record.read()?, context.events);
+            self.arenas.freed(&record.read()?, &mut context.events);
             return Some(());
         }
         let hit = record.read()?;
         if let (Some(libraries), Some((watched, _))) = (&mut self.libraries, context.processes.get(record.header.pid)) {
-            libraries.hit(&hit, watched.id, context.events);
+            libraries.hit(&hit, watched.id, &mut context.events);
         }
         Some(())
     }
 
-    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context) -> Option<u64> {
         let header = &stack.sample.header;
         let wanted = if header.kind == record::ARENA_BIRTH {
             let (watched, _) = context.processes.get(header.pid)?;
-            let id = self.arenas.born(stack, process, watched.python.as_deref(), context.events)?;
+            let id = self.arenas.born(stack, process, watched.python.as_deref(), &mut context.events)?;
             Wanted::Birth { id, at: context.at(header.time) }
         } else {
             self.libraries.as_mut()?.stack(header.tid)?
@@ -65,7 +65,7 @@ impl Collector for Memory {
         Some(self.waiting.add(wanted))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {
         let Some(wanted) = self.waiting.take(number) else { return };
         let (Wanted::Birth { id, at } | Wanted::Escape { id, at }) = wanted;
         let Some(stack) = stack.id else { return context.lose_stack(at) };
@@ -76,27 +76,27 @@ impl Collector for Memory {
         context.events.push(Event::Arena { at, id, change });
     }
 
-    fn forked(&mut self, parent: u32, (child, id): (u32, ProcessRef), at: Nanos, context: &mut Context<'_>) {
-        self.arenas.forked(parent, child, id, at, context.events);
+    fn forked(&mut self, parent: u32, (child, id): (u32, ProcessRef), at: Nanos, context: &mut Context) {
+        self.arenas.forked(parent, child, id, at, &mut context.events);
     }
 
-    fn ended(&mut self, pid: u32, _at: Nanos, context: &mut Context<'_>) {
-        self.libraries.iter_mut().for_each(|libraries| libraries.ended(pid, context.events));
-        self.arenas.ended(pid, context.events);
+    fn ended(&mut self, pid: u32, _at: Nanos, context: &mut Context) {
+        self.libraries.iter_mut().for_each(|libraries| libraries.ended(pid, &mut context.events));
+        self.arenas.ended(pid, &mut context.events);
     }
 
-    fn mapped(&mut self, context: &mut Context<'_>) {
+    fn mapped(&mut self, context: &mut Context) {
         if let Some(libraries) = &mut self.libraries {
             context.notes.extend(libraries.follow(context.processes.mappings()));
         }
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        self.arenas.tick(context.now, context.processes.running(), context.events);
+    fn advance(&mut self, context: &mut Context) {
+        self.arenas.tick(context.now(), context.processes.running(), &mut context.events);
         if context.at_the_end {
-            self.arenas.finish(context.now, context.events);
+            self.arenas.finish(context.now(), &mut context.events);
         }
-        self.libraries.iter_mut().for_each(|libraries| libraries.tick(context.now, context.events));
+        self.libraries.iter_mut().for_each(|libraries| libraries.tick(context.now(), &mut context.events));
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
@@ -106,7 +106,7 @@ impl Collector for Memory {
         }
     }
 
-    fn keep(&mut self, arbiter: &Arbiter, _context: &mut Context<'_>) -> bool {
+    fn keep(&mut self, arbiter: &Arbiter, _context: &mut Context) -> bool {
         if let Some(libraries) = self.libraries.as_mut().filter(|_| arbiter.level(Spender::Libraries) == 0.0) {
             libraries.close();
         }

@@ -31,12 +31,13 @@ impl Collector for Eval {
         self.starts_at(start);
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        let mut out = Out { interner: context.interner, events: context.events, notes: context.notes };
-        if context.at_the_end {
-            self.finish(&context.processes.running(), &mut out);
+    fn advance(&mut self, context: &mut Context) {
+        let Context { at_the_end, processes, interner, events, notes, .. } = context;
+        let mut out = Out { interner, events, notes };
+        if *at_the_end {
+            self.finish(&processes.running(), &mut out);
         } else {
-            self.tick(context.processes.running(), &mut out);
+            self.tick(processes.running(), &mut out);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Nrt, Programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::kernel::object::Object;
-use crate::record::{Plain, Stack};
+use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 
 /// A MemInfo whose creation has no stack yet.
@@ -34,33 +34,33 @@ impl Collector for MemInfos {
         self.nrt.starts_at(start);
     }
 
-    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
-        self.nrt.died(&record.read()?, context.events);
+    fn record(&mut self, record: &Plain, context: &mut Context) -> Option<()> {
+        self.nrt.died(&record.read()?, &mut context.events);
         Some(())
     }
 
-    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
-        let (id, (data, bytes)) = self.nrt.born(stack, context.events)?;
+    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context) -> Option<u64> {
+        let (id, (data, bytes)) = self.nrt.born(stack, &mut context.events)?;
         let at = context.at(stack.sample.header.time);
         Some(self.waiting.add(Birth { at, id, process, data, bytes }))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {
         let Some(Birth { at, id, process, data, bytes }) = self.waiting.take(number) else { return };
         let Some(stack) = stack.id else { return context.lose_stack(at) };
         context.events.push(Event::MemInfo { at, id, change: MemInfoChange::Born { process, bytes, data, stack } });
     }
 
-    fn ended(&mut self, pid: u32, _at: Nanos, _context: &mut Context<'_>) {
+    fn ended(&mut self, pid: u32, _at: Nanos, _context: &mut Context) {
         self.nrt.ended(pid);
     }
 
-    fn mapped(&mut self, context: &mut Context<'_>) {
+    fn mapped(&mut self, context: &mut Context) {
         context.notes.extend(self.nrt.follow(context.processes.mappings()));
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        self.nrt.tick(context.now, context.at_the_end, context.events);
+    fn advance(&mut self, context: &mut Context) {
+        self.nrt.tick(context.now(), context.at_the_end, &mut context.events);
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
@@ -68,7 +68,7 @@ impl Collector for MemInfos {
         costs.push(Spent { on: Spender::MemInfos, programs, traps: self.nrt.trap_cost() });
     }
 
-    fn keep(&mut self, arbiter: &Arbiter, _context: &mut Context<'_>) -> bool {
+    fn keep(&mut self, arbiter: &Arbiter, _context: &mut Context) -> bool {
         if arbiter.level(Spender::MemInfos) == 0.0 {
             self.nrt.close();
         }

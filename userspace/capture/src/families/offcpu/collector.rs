@@ -12,7 +12,7 @@ use crate::budget::{Arbiter, Spender};
 use crate::families::gil::Gil;
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::kernel::object::Object;
-use crate::record::{Plain, Stack};
+use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 
 /// What a stack was taken for.
@@ -41,17 +41,17 @@ impl Collector for Waits {
         self.offcpu.starts_at(start);
     }
 
-    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
+    fn record(&mut self, record: &Plain, context: &mut Context) -> Option<()> {
         let wake: Wake = record.read()?;
         let process = context.processes.get(wake.header.pid).map(|(watched, _)| watched.id);
         let is_mate = wake.waker_tid != 0 && wake.waker_pid == wake.header.pid;
-        let no_stack = context.interner.stack(&[], context.events).filter(|_| is_mate);
+        let no_stack = context.interner.stack(&[], &mut context.events).filter(|_| is_mate);
         let next = no_stack.map(|stack| GilHolder { tid: Tid(wake.waker_tid), stack });
-        self.offcpu.woken(&wake, process, next, &mut self.gil, context.events);
+        self.offcpu.woken(&wake, process, next, &mut self.gil, &mut context.events);
         Some(())
     }
 
-    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context) -> Option<u64> {
         let sample = &stack.sample;
         let wanted = if sample.header.kind == record::GIL_HOLDER {
             // A holder's sample carries the waiter's key.
@@ -59,17 +59,17 @@ impl Collector for Waits {
             self.offcpu.held(waiter);
             Wanted::Holder { waiter, tid: sample.header.tid }
         } else {
-            self.offcpu.asleep(sample, process, &mut self.gil, context.events);
+            self.offcpu.asleep(sample, process, &mut self.gil, &mut context.events);
             Wanted::Sleep(Key::of(sample))
         };
         Some(self.waiting.add(wanted))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {
         match self.waiting.take(number) {
-            Some(Wanted::Sleep(key)) => self.offcpu.named(key, stack.id, &mut self.gil, context.events),
+            Some(Wanted::Sleep(key)) => self.offcpu.named(key, stack.id, &mut self.gil, &mut context.events),
             Some(Wanted::Holder { waiter, tid }) => {
-                self.offcpu.holder_named(waiter, tid, stack.id, &mut self.gil, context.events);
+                self.offcpu.holder_named(waiter, tid, stack.id, &mut self.gil, &mut context.events);
             }
             None => {}
         }
@@ -81,19 +81,19 @@ impl Collector for Waits {
         }
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        let no_stack = context.interner.stack(&[], context.events);
-        let (now, is_last, sleepers) = (context.now, context.at_the_end, &self.sleepers);
-        self.offcpu.report_open(now, is_last, |tid| sleepers.of(tid), no_stack, &mut self.gil, context.events);
-        self.gil.report(now, is_last, context.events);
+    fn advance(&mut self, context: &mut Context) {
+        let no_stack = context.interner.stack(&[], &mut context.events);
+        let (now, is_last, sleepers) = (context.now(), context.at_the_end, &self.sleepers);
+        self.offcpu.report_open(now, is_last, |tid| sleepers.of(tid), no_stack, &mut self.gil, &mut context.events);
+        self.gil.report(now, is_last, &mut context.events);
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
         costs.push(Spent { on: Spender::Sleeps, programs: programs::run_time(object), traps: Nanos(0) });
     }
 
-    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context<'_>) -> bool {
+    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context) -> bool {
         let times = (1.0 / arbiter.level(Spender::Sleeps)).round() as u64;
-        programs::take_stacks_rarer(context.object, times)
+        programs::take_stacks_rarer(&mut context.object, times)
     }
 }

@@ -14,7 +14,7 @@ const STACKS: usize = 16;
 /// or after this time.
 const PATIENCE: Nanos = Nanos(5_000_000_000);
 /// Sums wait this long for stacks to be named. Naming itself gives up after ten seconds
-/// ([`crate::stacks::Stacks`]).
+/// ([`crate::pipeline::stacks::Stacks`]).
 const NAMING: Nanos = Nanos(15_000_000_000);
 /// Stacks of a slot that may wait to be named. Further ones are dropped, and their time is split over these.
 const STACKS_MAX: usize = 1_000;

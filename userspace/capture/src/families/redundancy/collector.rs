@@ -10,7 +10,7 @@ use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::kernel::addresses::{DEVICES, Unit};
 use crate::kernel::object::Object;
-use crate::record::Stack;
+use crate::pipeline::decode::Stack;
 use crate::session::error::StartError;
 use crate::session::options::Addresses;
 
@@ -50,24 +50,25 @@ impl Collector for Accesses {
         self.redundancy.starts_at(start);
     }
 
-    fn wants(&mut self, stack: &Stack, _process: ProcessRef, _context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, stack: &Stack, _process: ProcessRef, _context: &mut Context) -> Option<u64> {
         let [watch, number] = stack.sample.detail;
         Some(self.waiting.add((watch, number as u32)))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, _context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, _context: &mut Context) {
         if let Some((watch, number)) = self.waiting.take(number) {
             self.redundancy.stack(watch, number, stack.id);
         }
     }
 
-    fn ended(&mut self, pid: u32, _at: Nanos, _context: &mut Context<'_>) {
+    fn ended(&mut self, pid: u32, _at: Nanos, _context: &mut Context) {
         self.redundancy.ended(pid);
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        let Context { now, keep_every, at_the_end, processes, samples, events, .. } = context;
-        self.redundancy.tick(*now, *keep_every, processes.running(), *at_the_end, samples, events);
+    fn advance(&mut self, context: &mut Context) {
+        let now = context.now();
+        let Context { keep_every, at_the_end, processes, samples, events, .. } = context;
+        self.redundancy.tick(now, *keep_every, processes.running(), *at_the_end, samples, events);
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
@@ -77,7 +78,7 @@ impl Collector for Accesses {
         costs.push(Spent { on: Spender::Watchpoints, programs, traps });
     }
 
-    fn keep(&mut self, arbiter: &Arbiter, _context: &mut Context<'_>) -> bool {
+    fn keep(&mut self, arbiter: &Arbiter, _context: &mut Context) -> bool {
         self.redundancy.set_share(arbiter.level(Spender::Watchpoints));
         true
     }

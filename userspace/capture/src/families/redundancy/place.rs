@@ -13,8 +13,8 @@ use crate::cache::Cache;
 use crate::families::arena::pools::{HEADER, Header, Shape};
 use crate::kernel::cost::thread_time;
 use crate::memory::{Memory, ProcessMemory};
+use crate::pipeline::processes::token_bucket::TokenBuckets;
 use crate::process_maps::lines;
-use crate::processes::token_bucket::TokenBuckets;
 
 /// Minimum time between two reads of a process's map.
 const READ_AGAIN: Duration = Duration::from_millis(200);

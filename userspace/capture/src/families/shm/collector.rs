@@ -5,7 +5,7 @@ use pyobs_model::{Event, Nanos, ProcessRef, SegmentChange, SegmentId};
 use super::Shm;
 use super::programs::{self, Iterators};
 use crate::family::{Collector, Context, NamedStack, Start, Waiting};
-use crate::record::{Plain, Stack};
+use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 use crate::session::options::Targets;
 
@@ -32,26 +32,26 @@ impl Collector for Segments {
         self.shm.starts_at(start);
     }
 
-    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
-        self.shm.take(record, context.events)
+    fn record(&mut self, record: &Plain, context: &mut Context) -> Option<()> {
+        self.shm.take(record, &mut context.events)
     }
 
-    fn wants(&mut self, stack: &Stack, _process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, stack: &Stack, _process: ProcessRef, context: &mut Context) -> Option<u64> {
         let segment = self.shm.born(&stack.sample)?;
         Some(self.waiting.add((segment, context.at(stack.sample.header.time))))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {
         let Some((id, at)) = self.waiting.take(number) else { return };
         let Some(stack) = stack.id else { return context.lose_stack(at) };
         context.events.push(Event::Segment { at, id, change: SegmentChange::Born(stack) });
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        let (shm, now) = (&mut self.shm, context.now);
+    fn advance(&mut self, context: &mut Context) {
+        let (shm, now) = (&mut self.shm, context.now());
         if shm.is_reconciliation_due() {
             let had_iterators = self.iterators.work();
-            shm.reconcile(now, || self.iterators.run(context.object), context.events);
+            shm.reconcile(now, || self.iterators.run(&mut context.object), &mut context.events);
             if had_iterators && !self.iterators.work() {
                 context.notes.push(
                     "the kernel's iterators have failed: what processes have of segments is read from /proc from now on"
@@ -59,8 +59,8 @@ impl Collector for Segments {
                 );
             }
         }
-        shm.tick(now, context.processes.running().map(|running| running.pid), context.events);
+        shm.tick(now, context.processes.running().map(|running| running.pid), &mut context.events);
         let running = context.processes.running().map(|running| (running.pid, running.id));
-        shm.inspect_memory(now, running, context.at_the_end, context.events);
+        shm.inspect_memory(now, running, context.at_the_end, &mut context.events);
     }
 }

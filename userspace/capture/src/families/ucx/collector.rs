@@ -8,7 +8,7 @@ use super::{Ucx, number, programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::kernel::object::Object;
-use crate::record::{Plain, Stack};
+use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 
 struct Transfers {
@@ -28,43 +28,44 @@ impl Collector for Transfers {
         self.ucx.starts_at(start);
     }
 
-    fn record(&mut self, record: &Plain, context: &mut Context<'_>) -> Option<()> {
+    fn record(&mut self, record: &Plain, context: &mut Context) -> Option<()> {
         match record.header.kind {
             record::UCX_TRANSFER => {
                 let done: Done = record.read()?;
                 if let Some((watched, _)) = context.processes.get(done.header.pid) {
-                    watched.see_thread(done.header.tid, done.header.comm, context.events);
-                    self.ucx.done(&done, watched.id, context.events);
+                    watched.see_thread(done.header.tid, done.header.comm, &mut context.events);
+                    self.ucx.done(&done, watched.id, &mut context.events);
                 }
             }
-            record::UCX_WOKEN => self.ucx.woken(&record.read()?, context.events),
+            record::UCX_WOKEN => self.ucx.woken(&record.read()?, &mut context.events),
             _ => self.ucx.called_back(&record.read()?),
         }
         Some(())
     }
 
-    fn wants(&mut self, stack: &Stack, _process: ProcessRef, context: &mut Context<'_>) -> Option<u64> {
+    fn wants(&mut self, stack: &Stack, _process: ProcessRef, context: &mut Context) -> Option<u64> {
         let transfer = number(stack.sample.detail[0]);
         Some(self.waiting.add((transfer, context.at(stack.sample.header.time))))
     }
 
-    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context<'_>) {
+    fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {
         let Some((id, at)) = self.waiting.take(number) else { return };
         let Some(stack) = stack.id else { return context.lose_stack(at) };
         context.events.push(Event::Transfer { at, id, change: TransferChange::Asked(stack) });
     }
 
-    fn ended(&mut self, pid: u32, at: Nanos, context: &mut Context<'_>) {
-        self.ucx.ended(pid, at, context.events);
+    fn ended(&mut self, pid: u32, at: Nanos, context: &mut Context) {
+        self.ucx.ended(pid, at, &mut context.events);
     }
 
-    fn mapped(&mut self, context: &mut Context<'_>) {
+    fn mapped(&mut self, context: &mut Context) {
         context.notes.extend(self.ucx.follow(context.processes.mappings()));
     }
 
-    fn advance(&mut self, context: &mut Context<'_>) {
-        let Context { now, at_the_end, processes, object, events, .. } = context;
-        self.ucx.tick(*now, *at_the_end, processes.watched(), &mut object.control, events);
+    fn advance(&mut self, context: &mut Context) {
+        let now = context.now();
+        let Context { at_the_end, processes, object, events, .. } = context;
+        self.ucx.tick(now, *at_the_end, processes.watched(), &mut object.control, events);
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
@@ -73,8 +74,8 @@ impl Collector for Transfers {
         costs.push(Spent { on: Spender::Transfers, programs, traps });
     }
 
-    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context<'_>) -> bool {
-        self.ucx.keep(arbiter.level(Spender::Transfers), context.now, context.events);
+    fn keep(&mut self, arbiter: &Arbiter, context: &mut Context) -> bool {
+        self.ucx.keep(arbiter.level(Spender::Transfers), context.now(), &mut context.events);
         true
     }
 

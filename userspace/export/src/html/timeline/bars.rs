@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyobs_model::number::{size, time};
 use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, views};
 
-use super::Span;
+use super::TimelineSpan;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bar {
@@ -15,7 +15,7 @@ pub(super) struct Bar {
     pub(super) title: String,
 }
 
-pub(super) fn bars(model: &Model, selection: &Selection, span: Span) -> BTreeMap<ProcessRef, Vec<Bar>> {
+pub(super) fn bars(model: &Model, selection: &Selection, span: TimelineSpan) -> BTreeMap<ProcessRef, Vec<Bar>> {
     let mut bars: BTreeMap<ProcessRef, Vec<Bar>> = BTreeMap::new();
     let mut add = |process, bar: Bar| {
         if bar.to >= span.from && bar.from <= span.to {
@@ -46,7 +46,7 @@ pub(super) fn bars(model: &Model, selection: &Selection, span: Span) -> BTreeMap
 }
 
 /// What pyobs gave up to stay inside its budget, per family.
-pub(super) fn sheds(model: &Model, span: Span) -> Vec<(Family, Vec<Bar>)> {
+pub(super) fn sheds(model: &Model, span: TimelineSpan) -> Vec<(Family, Vec<Bar>)> {
     let of = |family: Family| {
         let sheds = model.sheds().filter(|shed| *shed.family == *family.name()).map(|shed| Bar {
             class: "shed",

@@ -7,29 +7,33 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
-use super::{LANE, LEFT, Span, WIDTH};
+use super::{LANE, LEFT, TimelineSpan, WIDTH};
 
 const SLOTS: usize = 400;
-/// Heights are rounded to a lane's height by this, so that neighbouring slots often merge into one rectangle of the path.
+/// Heights are rounded to this fraction of a lane, so that neighbouring slots often merge into one rectangle of the path.
 const STEPS: f64 = 10.0;
 
-/// For each slot, the share of it that the thread spent so.
+/// The shares of each slot that a thread spent on a CPU, waiting for the GIL and asleep.
 #[derive(Clone)]
-pub(super) struct Lane {
+pub(super) struct ThreadLane {
     cpu: Vec<f64>,
     gil: Vec<f64>,
     sleep: Vec<f64>,
 }
 
-impl Default for Lane {
+impl Default for ThreadLane {
     fn default() -> Self {
         let empty = || vec![0.0; SLOTS];
         Self { cpu: empty(), gil: empty(), sleep: empty() }
     }
 }
 
-pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMap<(ProcessRef, Tid), Lane> {
-    let mut lanes: BTreeMap<(ProcessRef, Tid), Lane> = BTreeMap::new();
+pub(super) fn lanes(
+    model: &Model,
+    selection: &Selection,
+    span: TimelineSpan,
+) -> BTreeMap<(ProcessRef, Tid), ThreadLane> {
+    let mut lanes: BTreeMap<(ProcessRef, Tid), ThreadLane> = BTreeMap::new();
     let slot = slot(span).0 as f64;
     for sample in model.cpu().selected(selection) {
         let at = ((span.share(sample.at) * SLOTS as f64) as usize).min(SLOTS - 1);
@@ -50,12 +54,12 @@ pub(super) fn lanes(model: &Model, selection: &Selection, span: Span) -> BTreeMa
 }
 
 /// The length of a slot.
-pub(super) fn slot(span: Span) -> Nanos {
+pub(super) fn slot(span: TimelineSpan) -> Nanos {
     Nanos((span.length().0 / SLOTS as u64).max(1))
 }
 
-/// Adds the waits that ended at `at`, `total` together.
-fn spread(slots: &mut [f64], span: Span, (from, at): (Nanos, Nanos), total: Nanos) {
+/// Adds waits of `total` together to the slots between `from` and `at`.
+fn spread(slots: &mut [f64], span: TimelineSpan, (from, at): (Nanos, Nanos), total: Nanos) {
     // The event may stand for several sleeps, whose places between `from` and `at` are not known.
     let density = (total.0 as f64 / at.saturating_sub(from).0.max(1) as f64).min(1.0);
     let from = span.share(from) * SLOTS as f64;
@@ -68,18 +72,18 @@ fn spread(slots: &mut [f64], span: Span, (from, at): (Nanos, Nanos), total: Nano
 
 /// The `limit` busiest lanes, and the number of the others.
 pub(super) fn busiest(
-    lanes: BTreeMap<(ProcessRef, Tid), Lane>,
+    lanes: BTreeMap<(ProcessRef, Tid), ThreadLane>,
     limit: usize,
-) -> (BTreeMap<(ProcessRef, Tid), Lane>, usize) {
+) -> (BTreeMap<(ProcessRef, Tid), ThreadLane>, usize) {
     let mut lanes: Vec<_> = lanes.into_iter().collect();
     let left_out = lanes.len().saturating_sub(limit);
-    let busy = |lane: &Lane| (lane.cpu.iter().sum::<f64>() + lane.gil.iter().sum::<f64>()) * 1e6;
+    let busy = |lane: &ThreadLane| (lane.cpu.iter().sum::<f64>() + lane.gil.iter().sum::<f64>()) * 1e6;
     lanes.sort_by_key(|(_, lane)| Reverse(busy(lane) as u64));
     lanes.truncate(limit);
     (lanes.into_iter().collect(), left_out)
 }
 
-impl Lane {
+impl ThreadLane {
     /// A path per activity, stacked from the bottom.
     pub(super) fn draw(&self, y: u32) -> Markup {
         let mut bottom = vec![0.0; SLOTS];

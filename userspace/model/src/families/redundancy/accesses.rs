@@ -1,4 +1,4 @@
-//! What the samples in native code below a line accessed.
+//! What the native code below a line accessed, from its samples.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,39 +7,40 @@ use std::sync::Arc;
 use super::{least, least_trials};
 use crate::{Access, Touched};
 
-/// Names of one line that are counted.
+/// How many names are counted per line.
 const NAMES_MAX: usize = 64;
 
-/// Calls are dispatch when more than this share of their accesses is to objects, with what is likely taken off for chance: of a
-/// line that takes single elements out of arrays, and of one that does not. Whole arrays may be so small that little else than
-/// objects is accessed, and nothing would be won by larger ones.
+/// Native code is dispatch if more than this share of its accesses is to objects, after allowing for chance:
+/// [`DISPATCH`] for a line that takes single elements out of arrays, `DISPATCH_OF_WHOLE` for any other. Whole arrays
+/// may be so small that little besides objects is accessed, and larger ones would not help.
 pub const DISPATCH: f64 = 0.7;
 pub(super) const DISPATCH_OF_WHOLE: f64 = 0.92;
-/// And so much less where what is unknown counts against it.
+/// How far the share may fall below that if unknown memory counts as data.
 const UNKNOWN: f64 = 0.1;
-/// A line takes elements when more than this share of its accesses is in instructions that do, for it may do so beside its work.
+/// The share of accesses in element instructions above which a line counts as taking elements. Below it, the elements
+/// are incidental.
 const ELEMENTS: f64 = 0.05;
 
 /// Samples in native code below a line, by what they accessed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
     pub samples: u64,
-    /// The samples that these stand for.
+    /// The number of samples that these represent.
     pub weight: u64,
     pub metadata: u64,
     pub array: u64,
     pub fixed: u64,
     pub unknown: u64,
-    /// Of these, those in instructions that take a single element out of an array.
+    /// Samples inside an instruction that takes a single element out of an array.
     pub elements: u64,
-    /// Of which arrays.
+    /// The arrays of those elements.
     pub elements_of: Names,
-    /// Of metadata the types, of arrays what they are.
+    /// Names of types for metadata, and shapes for arrays.
     pub names: Names,
     weights: Weights,
 }
 
-/// The samples that those of each kind stand for.
+/// Weights of the samples, by kind of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Weights {
     metadata: u64,
@@ -47,11 +48,11 @@ struct Weights {
     fixed: u64,
     known: u64,
     elements: u64,
-    /// The squares of the weights of those whose address is known.
+    /// The sum of the squared weights of samples with a known address.
     squares: u64,
 }
 
-/// How often each was named, of as many as are counted.
+/// How often each name occurred, up to a limit of distinct names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(BTreeMap<Arc<str>, u64>);
 
@@ -66,7 +67,7 @@ impl Names {
         self.0.keys().map(|name| &**name)
     }
 
-    /// The most frequent ones, and how often each was named.
+    /// The most frequent names, with their counts.
     pub fn commonest(&self, count: usize) -> Vec<(&str, u64)> {
         let mut names: Vec<_> = self.0.iter().map(|(name, count)| (&**name, *count)).collect();
         names.sort_by_key(|(name, count)| (Reverse(*count), *name));
@@ -107,17 +108,17 @@ impl Accesses {
         }
     }
 
-    /// Samples whose address is known.
+    /// The number of samples with a known address.
     pub fn known(&self) -> u64 {
         self.metadata + self.array + self.fixed + self.unknown
     }
 
-    /// Those of objects, their types, and other data that files bring along: what dispatch looks at.
+    /// Samples of objects, their types, and static data, all of which dispatch reads.
     pub fn objects(&self) -> u64 {
         self.metadata + self.fixed
     }
 
-    /// Their share of what those whose address is known stand for; 0 without any.
+    /// Their share of the samples with a known address; 0 without any.
     pub fn objects_share(&self) -> f64 {
         self.share_of_known(self.weights.metadata + self.weights.fixed)
     }
@@ -130,17 +131,17 @@ impl Accesses {
         weight as f64 / self.weights.known.max(1) as f64
     }
 
-    /// The share of objects; `None` if too little is known to tell dispatch by it.
+    /// The share of objects; `None` if too little is known to judge dispatch.
     pub fn metadata_share(&self) -> Option<f64> {
         self.is_enough().then(|| self.objects_share())
     }
 
-    /// The share that Python objects are at least of what dispatch looks at.
+    /// The lower bound of the share of Python objects in what dispatch reads.
     pub fn least_metadata(&self) -> f64 {
         self.least_share(self.weights.metadata, self.weights.metadata + self.weights.fixed)
     }
 
-    /// [`super::least_share`] of weights, as of as many samples of equal weights that say as much (Kish's effective sample size).
+    /// [`super::least_share`] for weighted samples, with Kish's effective sample size.
     fn least_share(&self, of: u64, all: u64) -> f64 {
         let samples = self.weights.known as f64 / self.weights.squares.max(1) as f64;
         least(of as f64 * samples, all as f64 * samples)
@@ -154,8 +155,8 @@ impl Accesses {
         self.least_share(self.weights.elements, self.weights.known) > ELEMENTS
     }
 
-    /// Whether native code looks at objects, not at data. Unknown memory may be either: a library's own tables, or data that
-    /// nobody refers to any more.
+    /// Whether the native code looks at objects rather than data. Unknown memory may be either: a library's internal
+    /// tables, or data that nothing refers to any more.
     pub fn is_dispatch(&self) -> bool {
         let bound = if self.takes_elements() { DISPATCH } else { DISPATCH_OF_WHOLE };
         let Weights { metadata, fixed, array, known, .. } = self.weights;

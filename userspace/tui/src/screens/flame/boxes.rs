@@ -5,18 +5,18 @@ use pyobs_model::{FrameKind, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::layout::Cell;
+use super::layout::FlameCell;
 use super::{BELOW, FlameScreen, graph_lines};
 use crate::hit_areas::Hit;
 use crate::paint::{put, put_path};
 use crate::screens::names::{self, place, process_label};
 use crate::screens::stacks;
-use crate::theme::{Emphasis, Fuel};
+use crate::theme::{BoxKind, Emphasis};
 use crate::ui::Ui;
 use crate::{number, text};
 
 impl FlameScreen {
-    /// The way from the root to the selected box, also through what the zoom hides.
+    /// The path from the root to the selected box, including what the zoom hides.
     pub(super) fn draw_path(&self, model: &Model, ui: &Ui, area: Rect, buf: &mut Buffer) {
         let names: Vec<String> =
             self.tree.path(self.selected).iter().map(|node| self.step_name(model, ui, *node)).collect();
@@ -29,14 +29,14 @@ impl FlameScreen {
         put(buf, area, area.width.saturating_sub(right as u16), 0, &below, ui.theme.warning());
     }
 
-    pub(super) fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: Cell, buf: &mut Buffer) {
+    pub(super) fn draw_cell(&self, model: &Model, ui: &Ui, graph: Rect, y: u16, cell: FlameCell, buf: &mut Buffer) {
         let node = cell.node.and_then(|id| self.tree.nodes.get(id));
-        let fuel = match node {
-            None => Fuel::Rest,
+        let box_kind = match node {
+            None => BoxKind::Rest,
             Some(node) => match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
-                (_, Some(frame)) => Fuel::Frame(frame.kind),
-                (Some(_), None) => Fuel::Process,
-                (None, None) => Fuel::Root,
+                (_, Some(frame)) => BoxKind::Frame(frame.kind),
+                (Some(_), None) => BoxKind::Process,
+                (None, None) => BoxKind::Root,
             },
         };
         let emphasis = match cell.node {
@@ -45,9 +45,9 @@ impl FlameScreen {
             None if !self.matching.is_empty() => Emphasis::Faded,
             _ => Emphasis::Plain,
         };
-        // By function, so that it keeps its shade whatever line is running.
+        // By function, so that the shade does not depend on the line.
         let shade = node.and_then(|node| node.frame).map_or(0, |frame| model.function_of(frame).0);
-        let style = ui.theme.flame(fuel, emphasis, shade);
+        let style = ui.theme.flame(box_kind, emphasis, shade);
         let label = match cell.node {
             Some(id) => self.label(model, ui, id),
             None => "…".to_owned(),
@@ -102,7 +102,7 @@ impl FlameScreen {
         if id == Tree::ROOT { "all".to_owned() } else { self.name(model, ui, id) }
     }
 
-    /// With its line where that is what tells two boxes apart.
+    /// The name, with the line if the graph keeps lines apart.
     fn label(&self, model: &Model, ui: &Ui, id: NodeId) -> String {
         let frame = self.tree.nodes.get(id).and_then(|node| node.frame).and_then(|frame| model.frame(frame));
         match frame.and_then(|frame| frame.line).filter(|_| ui.look.by == By::Line) {

@@ -1,11 +1,11 @@
-//! Which box of the flame graph goes where: arithmetic only.
+//! The positions of the flame graph's boxes. Nothing is drawn here.
 
 use pyobs_model::views::{Node, NodeId, Tree};
 
 /// A box on one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
-    /// `None`: children of `parent` that are narrower than a cell, put together.
+pub(super) struct FlameCell {
+    /// `None` for children that are narrower than a cell, put together.
     pub(super) node: Option<NodeId>,
     /// 0 is the zoomed node.
     pub(super) depth: usize,
@@ -16,14 +16,14 @@ pub(super) struct Cell {
 
 /// The boxes under `zoom` in lines `0..depths`, line by line and left to right.
 ///
-/// Children stand in the order in which they were first seen, not by size: in a live picture, what trades places
-/// cannot be read.
-pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> Vec<Cell> {
+/// Children are in the order in which they were first seen, not by size: in a live picture, boxes that swap places would be
+/// unreadable.
+pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> Vec<FlameCell> {
     let Some(root) = tree.nodes.get(zoom).filter(|root| root.total > 0 && width > 0 && depths > 0) else {
         return Vec::new();
     };
     let column = |samples: u64| (u128::from(samples) * width as u128 / u128::from(root.total)) as usize;
-    let mut cells = vec![Cell { node: Some(zoom), depth: 0, x: 0, width, samples: root.total }];
+    let mut cells = vec![FlameCell { node: Some(zoom), depth: 0, x: 0, width, samples: root.total }];
     let mut line: Vec<(NodeId, u64)> = vec![(zoom, 0)];
     for depth in 1..depths {
         let mut next = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> 
                 let x = column(offset);
                 let end = column(offset.saturating_add(samples));
                 if end > x {
-                    cells.push(Cell { node, depth, x, width: end - x, samples });
+                    cells.push(FlameCell { node, depth, x, width: end - x, samples });
                     if let Some(node) = node {
                         next.push((node, offset));
                     }
@@ -54,17 +54,17 @@ pub(super) fn layout(tree: &Tree, zoom: NodeId, width: usize, depths: usize) -> 
     cells
 }
 
-/// The children of at least one cell, in the order of first sight, and the samples of the others.
+/// The children that are at least one cell wide, in the order of first sight, and the samples of the others.
 fn split_children(tree: &Tree, parent: &Node, width: usize, whole: u64) -> (Vec<NodeId>, u64) {
     let is_wide = |child: &&NodeId| u128::from(tree.nodes[**child].total) * width as u128 >= u128::from(whole);
-    // They come by size, so that a thousand narrow ones cost no more than their sum.
+    // Children are sorted by size, so narrow ones need not be visited.
     let mut wide: Vec<NodeId> = parent.children.iter().take_while(is_wide).copied().collect();
     let of_wide = wide.iter().fold(0, |sum: u64, child| sum.saturating_add(tree.nodes[*child].total));
     wide.sort_unstable_by_key(|child| (tree.nodes[*child].process, tree.nodes[*child].frame));
     (wide, parent.total.saturating_sub(parent.own).saturating_sub(of_wide))
 }
 
-/// How many lines lie below `node`.
+/// The number of lines below `node`.
 pub(super) fn height(tree: &Tree, node: NodeId) -> usize {
     let mut lines = 0;
     let mut line = vec![node];
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_never_overlap_nor_leave_their_parent() {
+    fn boxes_do_not_overlap_and_stay_within_the_width() {
         let tree = tree(&[(None, 100), (Some(0), 60), (Some(0), 39), (Some(1), 33), (Some(2), 13), (Some(2), 13)]);
         for width in 1..130 {
             let cells = layout(&tree, 0, width, 9);
@@ -111,26 +111,26 @@ mod tests {
     }
 
     #[test]
-    fn narrow_children_are_one_box() {
+    fn narrow_children_share_one_box() {
         let tree = tree(&[(None, 1000), (Some(0), 900), (Some(0), 40), (Some(0), 3), (Some(0), 3), (Some(0), 3)]);
         let cells = layout(&tree, 0, 50, 2);
-        let rest: Vec<&Cell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
-        assert_eq!(rest.len(), 0, "nine samples of a thousand are no cell of fifty");
+        let rest: Vec<&FlameCell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
+        assert_eq!(rest.len(), 0, "nine of a thousand samples fill no cell of fifty");
         let cells = layout(&tree, 0, 200, 2);
-        let rest: Vec<&Cell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
+        let rest: Vec<&FlameCell> = cells.iter().filter(|cell| cell.node.is_none()).collect();
         assert_eq!(rest.len(), 1);
         assert_eq!(rest[0].samples, 9);
     }
 
     #[test]
-    fn children_stand_in_the_order_of_first_sight() {
+    fn children_are_in_the_order_of_first_sight() {
         let tree = tree(&[(None, 100), (Some(0), 60), (Some(0), 40)]);
         let nodes: Vec<Option<NodeId>> = layout(&tree, 0, 100, 2).iter().map(|cell| cell.node).collect();
         assert_eq!(nodes, [Some(0), Some(2), Some(1)]);
     }
 
     #[test]
-    fn an_empty_tree_and_no_width_have_no_boxes() {
+    fn an_empty_tree_or_a_width_of_zero_has_no_boxes() {
         assert!(layout(&tree(&[(None, 0)]), 0, 80, 9).is_empty());
         assert!(layout(&tree(&[(None, 5)]), 0, 0, 9).is_empty());
         assert!(layout(&tree(&[(None, 5)]), 7, 80, 9).is_empty());

@@ -1,4 +1,4 @@
-//! One frame: who calls it, what it calls, which of its lines are hot.
+//! One frame: its callers, its callees, and the hot lines of its function.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use pyobs_model::{FrameId, FrameKind, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Widths;
+use super::FrameWidths;
 use crate::binding::Action;
 use crate::hit_areas::Hit;
 use crate::list::{Cursor, Step, step};
 use crate::number;
-use crate::paint::{Row, put, put_path};
+use crate::paint::{RowPainter, put, put_path};
 use crate::scope::{Reach, Scope};
 use crate::screens::names::{draw_frame, name, place, process_label};
 use crate::source::Sources;
 use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
+enum FrameEntry {
     Heading(&'static str),
     Link {
         frame: FrameId,
@@ -28,7 +28,7 @@ enum Entry {
         whole: u64,
         by: By,
     },
-    /// The process calls it, or it calls nothing.
+    /// The end of a stack: no frame calls the target, or it calls none.
     End {
         what: &'static str,
         samples: u64,
@@ -36,26 +36,26 @@ enum Entry {
     },
 }
 
-/// Of so many entries the source is read, and shown where there is room for it.
+/// The number of entries whose source is read. The width from which source is shown.
 const SOURCES_MAX: usize = 100;
 const SOURCE_NEEDS: u16 = 120;
 
 /// Lines above the entries.
 const INTRODUCTION: usize = 3;
 
-pub(super) struct Detail {
+pub(super) struct FrameDetail {
     process: Option<ProcessRef>,
     frame: FrameId,
     own: u64,
     total: u64,
     samples: u64,
-    /// Some process that ran it, whose files are read.
+    /// A process that ran the frame. Source is read from its files.
     runner: Option<ProcessRef>,
-    entries: Vec<Entry>,
-    cursor: Cursor<Entry>,
+    entries: Vec<FrameEntry>,
+    cursor: Cursor<FrameEntry>,
 }
 
-impl Detail {
+impl FrameDetail {
     pub(super) fn new(process: Option<ProcessRef>, frame: FrameId) -> Self {
         Self {
             process,
@@ -71,7 +71,7 @@ impl Detail {
 
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         let look = scope.look;
-        // After a switch between lines and functions the same frame is meant as the other look has it.
+        // After a switch from lines to functions, the frame is that of the function.
         let target = if look.by == By::Function { model.function_of(self.frame) } else { self.frame };
         let function = model.function_of(self.frame);
         let by_line = Look { by: By::Line, ..look };
@@ -116,12 +116,12 @@ impl Detail {
         }
     }
 
-    /// Reads the text of the lines that are named.
+    /// Reads the source of the lines that the entries name.
     pub(super) fn read_sources(&self, model: &Model, sources: &Sources) {
         let Some(runner) = self.runner else { return };
         sources.read(model, runner, self.frame);
         for entry in self.entries.iter().take(SOURCES_MAX) {
-            if let Entry::Link { frame, by: By::Line, .. } = entry {
+            if let FrameEntry::Link { frame, by: By::Line, .. } = entry {
                 sources.read(model, runner, *frame);
             }
         }
@@ -138,12 +138,12 @@ impl Detail {
         if counts.is_empty() {
             return;
         }
-        self.entries.push(Entry::Heading(heading));
+        self.entries.push(FrameEntry::Heading(heading));
         let mut counts: Vec<(Option<FrameId>, u64)> = counts.into_iter().collect();
         counts.sort_unstable_by_key(|(frame, samples)| (Reverse(*samples), *frame));
         self.entries.extend(counts.into_iter().map(|(frame, samples)| match frame {
-            Some(frame) => Entry::Link { frame, samples, whole, by },
-            None => Entry::End { what: end, samples, whole },
+            Some(frame) => FrameEntry::Link { frame, samples, whole, by },
+            None => FrameEntry::End { what: end, samples, whole },
         }));
     }
 
@@ -153,7 +153,8 @@ impl Detail {
     }
 
     fn leave_heading(&mut self, way: Step, height: usize) {
-        let is_heading = |detail: &Self| matches!(detail.entries.get(detail.cursor.index()), Some(Entry::Heading(_)));
+        let is_heading =
+            |detail: &Self| matches!(detail.entries.get(detail.cursor.index()), Some(FrameEntry::Heading(_)));
         if is_heading(self) {
             self.cursor.step(way, self.entries.len(), rows_in(height));
         }
@@ -163,12 +164,12 @@ impl Detail {
         self.cursor.hold(self.entries.get(self.cursor.index()).copied());
     }
 
-    /// How many entries that are no headings stand before one.
+    /// The number of entries before `index` that are not headings.
     fn links_before(&self, index: usize) -> usize {
-        self.entries.iter().take(index).filter(|entry| !matches!(entry, Entry::Heading(_))).count()
+        self.entries.iter().take(index).filter(|entry| !matches!(entry, FrameEntry::Heading(_))).count()
     }
 
-    /// The detail to go on to.
+    /// Handles an action. Returns the detail that it opens.
     pub(super) fn act(&mut self, action: Action, height: usize) -> Option<Self> {
         if let Some(step) = step(action) {
             self.cursor.step(step, self.entries.len(), rows_in(height));
@@ -177,7 +178,7 @@ impl Detail {
             return None;
         }
         match (action, self.entries.get(self.cursor.index())) {
-            (Action::Open, Some(Entry::Link { frame, .. })) if *frame != self.frame => {
+            (Action::Open, Some(FrameEntry::Link { frame, .. })) if *frame != self.frame => {
                 Some(Self::new(self.process, *frame))
             }
             _ => None,
@@ -195,7 +196,7 @@ impl Detail {
         let x = put(buf, area, 1, 0, &name(frame), theme.strong());
         put(buf, area, x + 2, 0, kind, theme.dim());
         let source =
-            |frame| self.runner.and_then(|runner| ui.sources.known(runner, frame)).map(|line| line.trim().to_owned());
+            |frame| self.runner.and_then(|runner| ui.sources.cached(runner, frame)).map(|line| line.trim().to_owned());
         let half = Rect { width: area.width / 2, ..area };
         match source(self.frame) {
             Some(source) => {
@@ -219,15 +220,15 @@ impl Detail {
         }
         put(buf, area, 1, 2, &sums, theme.text());
 
-        let widths = Widths::of(area.width, false);
+        let widths = FrameWidths::of(area.width, false);
         let visible = self.cursor.visible(self.entries.len(), usize::from(area.height).saturating_sub(INTRODUCTION));
         let first = visible.start;
         for (entry, index) in self.entries[visible].iter().zip(first..) {
             let line_area = Rect { y: area.y + (INTRODUCTION + index - first) as u16, height: 1, ..area };
-            if !matches!(entry, Entry::Heading(_)) {
+            if !matches!(entry, FrameEntry::Heading(_)) {
                 ui.hit_areas.add(line_area, Hit::row(self.links_before(index), self.links_before(self.cursor.index())));
             }
-            let mut row = Row::new(buf, line_area);
+            let mut row = RowPainter::new(buf, line_area);
             row.select(index == self.cursor.index(), theme);
             let mut shares = |samples, whole| {
                 let share = number::share(samples, whole);
@@ -236,8 +237,8 @@ impl Detail {
                 row.right(8, &number::short_amount(weight, samples), theme.dim());
             };
             match entry {
-                Entry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
-                Entry::Link { frame, samples, whole, by } => {
+                FrameEntry::Heading(heading) => row.rest(&format!(" {heading}"), theme.heading()),
+                FrameEntry::Link { frame, samples, whole, by } => {
                     shares(*samples, *whole);
                     let Some(named) = model.frame(*frame) else { continue };
                     let room = usize::from(area.width).saturating_sub(17 + widths.bar);
@@ -250,7 +251,7 @@ impl Detail {
                         None => draw_frame(&mut row, room * 45 / 100, named, *by, theme),
                     }
                 }
-                Entry::End { what, samples, whole } => {
+                FrameEntry::End { what, samples, whole } => {
                     shares(*samples, *whole);
                     row.rest(what, theme.dim());
                 }
@@ -259,7 +260,7 @@ impl Detail {
     }
 }
 
-/// A recording may hold times that no sum can.
+/// Saturates, because a recording may hold any numbers.
 fn add(sum: &mut u64, weight: u64) {
     *sum = sum.saturating_add(weight);
 }
@@ -268,7 +269,7 @@ fn rows_in(height: usize) -> usize {
     height.saturating_sub(INTRODUCTION)
 }
 
-/// Recursion makes a neighbour appear several times in a stack; its samples count once.
+/// Counts each neighbour once, although recursion makes one appear several times in a stack.
 fn count_once(
     counts: &mut HashMap<Option<FrameId>, u64>,
     neighbours: impl Iterator<Item = Option<FrameId>>,

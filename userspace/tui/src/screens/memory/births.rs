@@ -1,4 +1,4 @@
-//! Arenas, or MemInfos, by where they were born: those lines first that hold the most memory.
+//! Arenas or MemInfos by the line where they were born. Lines that hold the most memory come first.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use pyobs_model::views::{self, BirthRow, By};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 
-use super::births_detail::Detail;
+use super::births_detail::BirthDetail;
 use crate::filter::Filter;
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::{place, process_label};
 use crate::table::{Sorted, Table};
 use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum BirthSort {
     #[default]
     Size,
     Live,
@@ -24,15 +24,15 @@ pub(super) enum Sort {
     Age,
 }
 
-/// A line that gave birth, in one process.
+/// A birthplace: a line of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Site {
+pub(super) struct BirthSite {
     pub(super) process: ProcessRef,
     pub(super) kind: Arc<str>,
     pub(super) frame: Option<FrameId>,
 }
 
-impl Site {
+impl BirthSite {
     pub(super) fn of(row: &BirthRow) -> Self {
         Self { process: row.process, kind: Arc::clone(&row.kind), frame: row.frame }
     }
@@ -52,13 +52,14 @@ impl BirthTable {
 
 impl Table for BirthTable {
     type Row = BirthRow;
-    type Key = Site;
-    type Sort = Sort;
-    type Detail = Detail;
+    type Key = BirthSite;
+    type Sort = BirthSort;
+    type Detail = BirthDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Size, Sort::Live, Sort::Born, Sort::Used, Sort::Age];
+    const SORTS: &'static [BirthSort] =
+        &[BirthSort::Size, BirthSort::Live, BirthSort::Born, BirthSort::Used, BirthSort::Age];
 
-    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut Detail>) -> Option<Vec<BirthRow>> {
+    fn compute(&mut self, model: &Model, ui: &Ui, detail: Option<&mut BirthDetail>) -> Option<Vec<BirthRow>> {
         let selection = ui.scope(model).selection;
         self.now = selection.to.unwrap_or_else(|| model.now()).min(model.now());
         let view = if self.is_of_meminfos { views::meminfos } else { views::arenas };
@@ -69,8 +70,8 @@ impl Table for BirthTable {
         Some(rows)
     }
 
-    fn key(row: &BirthRow) -> Site {
-        Site::of(row)
+    fn key(row: &BirthRow) -> BirthSite {
+        BirthSite::of(row)
     }
 
     fn matches(&self, row: &BirthRow, filter: &Filter, model: &Model) -> bool {
@@ -79,34 +80,34 @@ impl Table for BirthTable {
             || filter.matches(&process_label(model, Some(row.process)))
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[BirthRow], sort: Sort, _model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[BirthRow], sort: BirthSort, _model: &Model) {
         match sort {
-            Sort::Size => shown.sort_by_key(|it| Reverse((rows[*it].bytes, rows[*it].born))),
-            Sort::Live => shown.sort_by_key(|it| Reverse(rows[*it].live)),
-            Sort::Born => shown.sort_by_key(|it| Reverse(rows[*it].born)),
-            Sort::Used => shown.sort_by(|a, b| {
+            BirthSort::Size => shown.sort_by_key(|it| Reverse((rows[*it].bytes, rows[*it].born))),
+            BirthSort::Live => shown.sort_by_key(|it| Reverse(rows[*it].live)),
+            BirthSort::Born => shown.sort_by_key(|it| Reverse(rows[*it].born)),
+            BirthSort::Used => shown.sort_by(|a, b| {
                 let used = |row: &BirthRow| row.fullness().unwrap_or(2.0);
                 used(&rows[*a]).total_cmp(&used(&rows[*b]))
             }),
-            Sort::Age => shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
+            BirthSort::Age => shown.sort_by_key(|it| rows[*it].since.unwrap_or(Nanos(u64::MAX))),
         }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
-        let widths = Widths::of(width);
-        head.right(10, "SIZE", sorted.falling(Sort::Size));
-        head.right(7, "LIVE", sorted.falling(Sort::Live));
-        head.right(widths.born, "BORN", sorted.falling(Sort::Born));
-        head.right(6, "USED", sorted.rising(Sort::Used));
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<BirthSort>, _ui: &Ui) {
+        let widths = BirthWidths::of(width);
+        head.right(10, "SIZE", sorted.descending(BirthSort::Size));
+        head.right(7, "LIVE", sorted.descending(BirthSort::Live));
+        head.right(widths.born, "BORN", sorted.descending(BirthSort::Born));
+        head.right(6, "USED", sorted.ascending(BirthSort::Used));
         head.left(widths.bar, "", None);
-        head.right(widths.age, "OLDEST", sorted.falling(Sort::Age));
+        head.right(widths.age, "OLDEST", sorted.descending(BirthSort::Age));
         head.left(widths.kind, "KIND", None);
         head.left(widths.process, "PROCESS", None);
         head.left(usize::MAX, "BORN AT", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &BirthRow, width: u16, _: Sort, model: &Model, ui: &Ui) {
-        let (widths, theme) = (Widths::of(width), ui.theme);
+    fn draw_row(&self, row: &mut RowPainter<'_>, line: &BirthRow, width: u16, _: BirthSort, model: &Model, ui: &Ui) {
+        let (widths, theme) = (BirthWidths::of(width), ui.theme);
         row.right(10, &number::size(line.bytes), theme.strong());
         row.right(7, &number::grouped(line.live), theme.text());
         row.right(widths.born, &number::grouped(line.born), theme.dim());
@@ -130,7 +131,7 @@ pub(super) fn born_at(model: &Model, row: &BirthRow) -> String {
     frame.map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line))
 }
 
-struct Widths {
+struct BirthWidths {
     born: usize,
     bar: usize,
     age: usize,
@@ -138,7 +139,7 @@ struct Widths {
     process: usize,
 }
 
-impl Widths {
+impl BirthWidths {
     fn of(width: u16) -> Self {
         match width {
             0..76 => Self { born: 0, bar: 0, age: 0, kind: 0, process: 12 },

@@ -1,38 +1,38 @@
-//! The arenas or MemInfos that one line gave birth to: each arena with how full it is and when it lived, and where they were born.
+//! The arenas or MemInfos that were born at one line. Shows how full each arena is and when it lived, and the birth stack.
 
 use std::collections::HashSet;
 
-use pyobs_model::families::arena::State;
+use pyobs_model::families::arena::ArenaState;
 use pyobs_model::views::{BirthRow, birthplace, region_birth};
 use pyobs_model::{Model, Nanos, RegionId};
 
-use super::births::{Site, born_at, share};
+use super::births::{BirthSite, born_at, share};
 use super::life::life;
 use crate::jump::Jump;
 use crate::number;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::screens::names::process_label;
-use crate::screens::page::{self, Line};
+use crate::screens::page::{self, PageLine};
 use crate::screens::region::{list_stores, list_transfers};
 use crate::ui::Ui;
 
-/// The others are only counted.
+/// The most arenas that are listed. The others are counted.
 const ARENAS_MAX: usize = 200;
 const BAR: usize = 24;
 
-pub(super) struct Arena {
+pub(super) struct ArenaLine {
     address: String,
     used: Option<f64>,
     life: String,
     words: String,
 }
 
-pub(super) type Detail = page::Detail<Site, Arena>;
+pub(super) type BirthDetail = page::PageDetail<BirthSite, ArenaLine>;
 
-impl Detail {
+impl BirthDetail {
     pub(super) fn compute(&mut self, model: &Model, rows: &[BirthRow], now: Nanos) {
         self.page.clear();
-        match rows.iter().find(|row| Site::of(row) == self.of) {
+        match rows.iter().find(|row| BirthSite::of(row) == self.key) {
             Some(row) => self.fill(model, row, now),
             None => self.page.words("None of these is left.".to_owned(), None),
         }
@@ -50,10 +50,10 @@ impl Detail {
             let (used, bytes) = (share(used), number::size(row.used_bytes));
             pair("used", format!("{used} % of the pools ({} of {}), {bytes} in them", row.used, row.slabs));
         }
-        let mut states: Vec<&State> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
+        let mut states: Vec<&ArenaState> = row.ids.iter().filter_map(|id| model.arenas().get(*id)).collect();
         states.sort_by_key(|state| (!state.is_kept(), state.begun));
         let first = states.iter().map(|state| state.begun).min().unwrap_or_default();
-        let arenas = states.iter().map(|state| (Line::Part(arena(state, first, now)), None));
+        let arenas = states.iter().map(|state| (PageLine::Custom(arena(state, first, now)), None));
         self.page.list("ARENAS, THOSE THAT LIVE FIRST", arenas, ARENAS_MAX);
         let ids: HashSet<RegionId> = row.ids.iter().copied().map(RegionId::Arena).collect();
         list_transfers(&mut self.page, model, |transfer, region| match region.id {
@@ -74,8 +74,8 @@ impl Detail {
     }
 }
 
-impl page::Part for Arena {
-    fn draw(&self, row: &mut Row<'_>, width: u16, _model: &Model, ui: &Ui) {
+impl page::CustomLine for ArenaLine {
+    fn draw(&self, row: &mut RowPainter<'_>, width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
         row.right(16, &self.address, theme.text());
         row.right(6, &self.used.map_or_else(|| "–".to_owned(), share), theme.text());
@@ -85,7 +85,7 @@ impl page::Part for Arena {
     }
 }
 
-fn arena(state: &State, first: Nanos, now: Nanos) -> Arena {
+fn arena(state: &ArenaState, first: Nanos, now: Nanos) -> ArenaLine {
     let filled = state.filled.map(|(_, filled)| filled);
     let used = filled.filter(|it| it.slabs > 0).map(|it| f64::from(it.used) / f64::from(it.slabs));
     let size = number::size(state.arena.bytes);
@@ -101,7 +101,7 @@ fn arena(state: &State, first: Nanos, now: Nanos) -> Arena {
         None => String::new(),
     };
     let end = state.died.map(|(died, _)| format!(", ended at {:.3} s", died.as_secs_f64())).unwrap_or_default();
-    Arena {
+    ArenaLine {
         address: format!("{:#x}", state.arena.address),
         used,
         life: life(state.begun, state.died.map(|(died, _)| died), first, now, BAR),

@@ -1,8 +1,8 @@
-//! The time that something lived, as a bar.
+//! Lifetimes as bars of text.
 
 use pyobs_model::Nanos;
 
-/// Where in the span of time something lived, as a bar that begins and ends there.
+/// A bar for the time from `begun` to `ended` within the span from `from` to `to`, which is `width` cells wide.
 pub(super) fn life(begun: Nanos, ended: Option<Nanos>, from: Nanos, to: Nanos, width: usize) -> String {
     let span = to.saturating_sub(from).0.max(1) as f64;
     let cell = |at: Nanos| {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_a_bar_within_its_room() {
+    fn a_lifetime_is_a_bar_within_its_width() {
         let bar = |begun, ended: Option<u64>| life(Nanos(begun), ended.map(Nanos), Nanos(10), Nanos(20), 5);
         assert_eq!(bar(10, None), "━━━━━");
         assert_eq!(bar(0, Some(12)), "━━···");

@@ -1,5 +1,5 @@
-//! What processes have in memory: pages of segments are in the resident size of each process that maps them, and counted once in
-//! the last column.
+//! The resident memory of processes. The page of a segment is in the resident size of each process that maps it, but only once
+//! in the column `COUNTED`.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use ratatui::layout::Rect;
 
 use crate::filter::Filter;
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::process_label;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum ResidentSort {
     #[default]
     Once,
     Rss,
@@ -27,17 +27,18 @@ pub(super) enum Sort {
 
 #[derive(Default)]
 pub(super) struct ResidentTable {
-    /// Of all rows that are shown.
+    /// The sums of the rows that are shown.
     sums: [u64; 6],
 }
 
 impl Table for ResidentTable {
     type Row = ResidentRow;
     type Key = ProcessRef;
-    type Sort = Sort;
+    type Sort = ResidentSort;
     type Detail = NoDetail;
 
-    const SORTS: &'static [Sort] = &[Sort::Once, Sort::Rss, Sort::Own, Sort::Segments];
+    const SORTS: &'static [ResidentSort] =
+        &[ResidentSort::Once, ResidentSort::Rss, ResidentSort::Own, ResidentSort::Segments];
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<ResidentRow>> {
         Some(views::residents(model, &ui.scope(model).selection))
@@ -51,14 +52,14 @@ impl Table for ResidentTable {
         filter.matches(&process_label(model, Some(row.process)))
     }
 
-    fn sort(&self, shown: &mut [usize], rows: &[ResidentRow], sort: Sort, _model: &Model) {
+    fn sort(&self, shown: &mut [usize], rows: &[ResidentRow], sort: ResidentSort, _model: &Model) {
         shown.sort_by_key(|it| {
             let resident = rows[*it].resident;
             Reverse(match sort {
-                Sort::Once => resident.counted_once(),
-                Sort::Rss => resident.total,
-                Sort::Own => resident.anonymous,
-                Sort::Segments => resident.segments,
+                ResidentSort::Once => resident.counted_once(),
+                ResidentSort::Rss => resident.total,
+                ResidentSort::Own => resident.anonymous,
+                ResidentSort::Segments => resident.segments,
             })
         });
     }
@@ -70,29 +71,37 @@ impl Table for ResidentTable {
         }
     }
 
-    /// Leaves a line for the sums.
+    /// The area without the line for the sums.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         Rect { height: area.height.saturating_sub(1), ..area }
     }
 
-    fn draw_heading(&self, head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>, _ui: &Ui) {
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<ResidentSort>, _ui: &Ui) {
         let detail = detail_width(width);
-        head.right(10, "COUNTED", sorted.falling(Sort::Once));
-        head.right(10, "RSS", sorted.falling(Sort::Rss));
-        head.right(detail, "OWN", sorted.falling(Sort::Own));
+        head.right(10, "COUNTED", sorted.descending(ResidentSort::Once));
+        head.right(10, "RSS", sorted.descending(ResidentSort::Rss));
+        head.right(detail, "OWN", sorted.descending(ResidentSort::Own));
         head.right(detail, "FILES", None);
-        head.right(10, "SEGMENTS", sorted.falling(Sort::Segments));
+        head.right(10, "SEGMENTS", sorted.descending(ResidentSort::Segments));
         head.right(detail, "SHARE", None);
         head.left(usize::MAX, "PROCESS", None);
     }
 
-    fn draw_row(&self, row: &mut Row<'_>, line: &ResidentRow, width: u16, _: Sort, model: &Model, ui: &Ui) {
+    fn draw_row(
+        &self,
+        row: &mut RowPainter<'_>,
+        line: &ResidentRow,
+        width: u16,
+        _: ResidentSort,
+        model: &Model,
+        ui: &Ui,
+    ) {
         draw_sizes(row, width, sizes(line), &process_label(model, Some(line.process)), ui);
     }
 
     fn draw_around(&self, area: Rect, last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
         if area.height > 2 {
-            let mut row = Row::new(buf, Rect { y: last.y + 1, ..last });
+            let mut row = RowPainter::new(buf, Rect { y: last.y + 1, ..last });
             draw_sizes(&mut row, area.width, self.sums, "all of these, each page of a segment once in COUNTED", ui);
         }
     }
@@ -102,7 +111,7 @@ fn detail_width(width: u16) -> usize {
     if width < 76 { 0 } else { 10 }
 }
 
-fn draw_sizes(row: &mut Row<'_>, width: u16, sizes: [u64; 6], label: &str, ui: &Ui) {
+fn draw_sizes(row: &mut RowPainter<'_>, width: u16, sizes: [u64; 6], label: &str, ui: &Ui) {
     let (theme, detail) = (ui.theme, detail_width(width));
     let [once, total, own, files, segments, share] = sizes.map(number::size);
     row.right(10, &once, theme.strong());

@@ -1,4 +1,4 @@
-//! The lines that burn most CPU time, where the findings leave room.
+//! The lines that use the most CPU time. They are shown if the findings leave room.
 
 use pyobs_model::Model;
 use pyobs_model::views::{By, CpuLines};
@@ -6,15 +6,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names;
 use crate::text;
 use crate::ui::Ui;
 
-/// The rows that it takes at least: a blank line, the heading and two lines.
+/// The fewest rows that make sense: a blank line, the heading and two lines.
 const LEAST: u16 = 4;
 const MOST: usize = 20;
-/// Up to the end of the findings' costs.
+/// Ends where the findings' costs end.
 const COST: usize = 13;
 const BAR: usize = 10;
 const PLACE: usize = 32;
@@ -25,14 +25,14 @@ pub(super) fn draw(lines: &CpuLines, model: &Model, ui: &Ui, area: Rect, buf: &m
     }
     let theme = ui.theme;
     let area = Rect { y: area.y + 1, height: area.height - 1, ..area };
-    let mut head = Heading::new(buf, area, theme);
+    let mut head = HeadingPainter::new(buf, area, theme);
     head.left(usize::MAX, " BUSIEST LINES", None);
     let all = lines.all.time.0;
     let shown = lines.rows.iter().filter(|row| row.own.time.0 > 0).take(MOST);
     for (line, y) in shown.zip(area.y + 1..area.bottom()) {
         let Some(frame) = model.frame(line.frame) else { continue };
         let share = number::share(line.own.time.0, all);
-        let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
         row.right(COST, &format!("{share:.1} %"), theme.strong());
         row.bar(BAR, share / 100.0, theme.own());
         row.left(PLACE, text::base_name(&names::place(frame, By::Line)), theme.text());

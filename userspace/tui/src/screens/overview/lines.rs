@@ -1,4 +1,4 @@
-//! The machine in five lines, each with what it was like over the time that is looked at.
+//! The machine in five lines, each with its course over time.
 
 use pyobs_model::views::{By, CpuLine, GilLine, Machine, MemoryLine, TransfersLine};
 use pyobs_model::{Family, Frame, Model};
@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::number;
-use crate::paint::{Heading, Row};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::thread_label;
 use crate::screens::names::{self, process_label};
 use crate::text;
@@ -15,7 +15,7 @@ use crate::ui::Ui;
 pub(super) const COUNT: u16 = 5;
 const NAMES: usize = 10;
 
-/// How many points each line has over time.
+/// The number of points in time per line.
 pub(super) fn points(width: u16) -> usize {
     match width {
         0..70 => 10,
@@ -30,7 +30,7 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
         return;
     }
     let theme = ui.theme;
-    let mut head = Heading::new(buf, area, theme);
+    let mut head = HeadingPainter::new(buf, area, theme);
     head.left(usize::MAX, " MACHINE", None);
     let off = |family: Family| (&[][..], format!("not watched: the family {family} is off"));
     let shown = [
@@ -45,7 +45,7 @@ pub(super) fn draw(machine: &Machine, model: &Model, ui: &Ui, area: Rect, buf: &
     ];
     let points = points(area.width);
     for ((name, (series, words)), y) in shown.into_iter().zip(area.y + 1..area.bottom()) {
-        let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+        let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
         row.left(NAMES, &format!(" {name}"), theme.dim());
         let latest = &series[series.len().saturating_sub(points)..];
         row.blocks(latest, theme.total());
@@ -66,7 +66,7 @@ fn cpu(model: &Model, line: &CpuLine) -> String {
     format!("{:.2} cores{hottest} · {processes} · {}", line.cores, number::plural(threads, "thread", "threads"))
 }
 
-/// `layers.py:61 Linear.forward`, cut so that what follows stays in sight.
+/// `layers.py:61 Linear.forward`, truncated so that the rest of the line stays in sight.
 fn at(frame: &Frame) -> String {
     let place = names::place(frame, By::Line);
     format!("{} {}", text::fit(text::base_name(&place), 24), text::fit(&names::name(frame), 24))
@@ -115,7 +115,7 @@ fn own(model: &Model) -> String {
             format!("{percent:.1} % {of} · {} · ", number::size(cost.rss_bytes))
         }
     };
-    // What it gave up is said nowhere else in sight.
+    // Nothing else on the screen says what pyobs gave up.
     let shed = model.shed().last().map(|what| format!("{} · ", text::head(what, 256))).unwrap_or_default();
     format!("{shed}{used}{lost}")
 }

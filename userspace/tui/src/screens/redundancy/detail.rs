@@ -1,4 +1,4 @@
-//! One line: its findings, what it accesses, the calls in it, and pairs of accesses with both stacks side by side.
+//! One line: its findings, what it accesses, its calls, and pairs of accesses with both stacks side by side.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use pyobs_model::{FrameId, Model, RegionId, Tid};
 use super::{line_of, place_of};
 use crate::jump::Jump;
 use crate::number;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::screens::finding::advice;
 use crate::screens::names::{name, place, process_label};
 use crate::screens::page;
@@ -19,24 +19,24 @@ use crate::screens::region::{owner_target, region_name};
 use crate::text;
 use crate::ui::Ui;
 
-/// Pairs that are shown with their stacks, and calls.
+/// The most pairs and calls that are listed.
 const PAIRS_MAX: usize = 20;
 const CALLS_MAX: usize = 20;
-/// Of each pair, where its addresses lie.
+/// The most regions that are listed per pair.
 const REGIONS_MAX: usize = 3;
-/// Cells of a line of a sentence at the most, and of the label before one.
+/// The greatest width of a wrapped sentence, and the width of the label before it.
 const WRAPPED: usize = 76;
 const LABEL: usize = 10;
 
-/// Bytes of a line's text.
+/// The most bytes of a line's source.
 const SOURCE_MAX: usize = 4096;
 
-/// Of two stacks, the innermost first.
-pub(super) struct Part(Option<FrameId>, Option<FrameId>);
+/// A frame of each of two stacks, side by side.
+pub(super) struct FramePairLine(Option<FrameId>, Option<FrameId>);
 
-pub(super) type Detail = page::Detail<Line, Part>;
+pub(super) type RedundancyDetail = page::PageDetail<Line, FramePairLine>;
 
-impl Detail {
+impl RedundancyDetail {
     pub(super) fn compute(
         &mut self,
         model: &Model,
@@ -45,7 +45,7 @@ impl Detail {
         known: &[Finding],
         width: usize,
     ) {
-        let line = self.of;
+        let line = self.key;
         let detail = self;
         detail.page.clear();
         let process = Some(line.process);
@@ -103,7 +103,7 @@ impl Detail {
         }
     }
 
-    /// Those that are made again first.
+    /// Lists calls, those repeated most often first.
     fn calls(&mut self, view: &RedundancyView, line: Line) {
         let mut calls: Vec<_> = view.calls.iter().filter(|(call, _)| call.line == line).collect();
         calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
@@ -121,7 +121,7 @@ impl Detail {
         }
     }
 
-    /// Those of all threads together, that are equal most often first.
+    /// Lists pairs of all threads together, those equal most often first.
     fn pairs(&mut self, model: &Model, view: &RedundancyView, line: Line) {
         let mut sums: BTreeMap<PairOf, (PairSum, BTreeMap<RegionId, PairSum>)> = BTreeMap::new();
         for (pair, sum) in view.pairs.iter().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
@@ -149,10 +149,10 @@ impl Detail {
             loop {
                 match (first.next().copied(), second.next().copied()) {
                     (None, None) => break,
-                    // Where the stacks differ, the second is the line's own.
+                    // The link leads to the frame of the second stack, which is the line's own.
                     (one, other) => {
                         let jump = other.or(one).map(|frame| Jump::frame(Some(line.process), frame));
-                        self.page.part(Part(one, other), jump);
+                        self.page.custom(FramePairLine(one, other), jump);
                     }
                 }
             }
@@ -167,10 +167,10 @@ impl Detail {
     }
 }
 
-impl page::Part for Part {
-    fn draw(&self, row: &mut Row<'_>, width: u16, model: &Model, ui: &Ui) {
+impl page::CustomLine for FramePairLine {
+    fn draw(&self, row: &mut RowPainter<'_>, width: u16, model: &Model, ui: &Ui) {
         let half = usize::from(width / 2).saturating_sub(2);
-        let Part(one, other) = self;
+        let FramePairLine(one, other) = self;
         for id in [one, other] {
             let frame = id.and_then(|id| model.frame(id));
             let (function, place) = frame.map_or_else(Default::default, |it| (name(it), place(it, By::Line)));

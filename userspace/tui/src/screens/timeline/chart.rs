@@ -1,4 +1,4 @@
-//! The axis, the lanes and the cursor.
+//! Draws the timeline's axis, lanes and cursor.
 
 use pyobs_model::findings::{Board, Target};
 use pyobs_model::views::{Cells, Doing, Lane, LaneId, Timeline};
@@ -7,13 +7,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use crate::paint::{Row, put};
+use crate::paint::{RowPainter, put};
 use crate::screens::names::thread_label;
 use crate::screens::region::segment_label;
 use crate::text;
-use crate::theme::{Emphasis, Fuel, Theme};
+use crate::theme::{BoxKind, Emphasis, Theme};
 
-/// Cells of a lane's name, and the one after it.
+/// The width of the lanes' names.
 fn names(width: u16) -> u16 {
     match width {
         0..70 => 14,
@@ -23,7 +23,7 @@ fn names(width: u16) -> u16 {
     }
 }
 
-/// How many slots there is room for.
+/// The number of slots that fit.
 pub(super) fn columns(width: u16) -> usize {
     usize::from(width.saturating_sub(names(width) + 1))
 }
@@ -36,14 +36,14 @@ pub(super) struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    /// The part of an area that the slots have.
+    /// The part of an area that the slots take.
     pub(super) fn slots(&self, area: Rect) -> Rect {
         let names = (names(area.width) + 1).min(area.width);
         let room = usize::from(area.width - names).min(self.timeline.slots.count);
         Rect { x: area.x + names, width: room as u16, ..area }
     }
 
-    /// The time at every tenth column or so, and the span.
+    /// Draws times at regular columns, and the span.
     pub(super) fn draw_axis(&self, area: Rect, buf: &mut Buffer) {
         const STEP: usize = 12;
         let slots = self.timeline.slots;
@@ -89,7 +89,7 @@ impl Chart<'_> {
     ) {
         let theme = self.theme;
         let width = names(area.width);
-        let mut row = Row::new(buf, Rect { width: width.min(area.width), ..area });
+        let mut row = RowPainter::new(buf, Rect { width: width.min(area.width), ..area });
         row.select(is_selected, theme);
         let has_finding = board.entries().any(|entry| is_of(lane.id, entry.finding.process, entry.finding.target));
         row.left(1, if has_finding { "!" } else { "" }, theme.warning());
@@ -107,12 +107,12 @@ impl Chart<'_> {
                     LaneId::Shed => theme.warning(),
                     _ => theme.total(),
                 };
-                Row::new(buf, slots).blocks(amounts, style);
+                RowPainter::new(buf, slots).blocks(amounts, style);
             }
         }
     }
 
-    /// What is done for several slots on end has its name there.
+    /// Draws one box for consecutive slots with the same activity, with its name.
     fn draw_thread(&self, model: &Model, cells: &[Option<Doing>], area: Rect, buf: &mut Buffer) {
         let mut at = 0;
         for run in cells.chunk_by(|a, b| a == b) {
@@ -138,7 +138,7 @@ impl Chart<'_> {
                 let (id, frame) = (frame, frame.and_then(|id| model.frame(id)));
                 let kind = frame.map_or(FrameKind::Native, |frame| frame.kind);
                 let shade = id.map_or(0, |id| id.0);
-                let style = theme.flame(Fuel::Frame(kind), Emphasis::Plain, shade);
+                let style = theme.flame(BoxKind::Frame(kind), Emphasis::Plain, shade);
                 let name = frame.map_or("?", |frame| text::head(&frame.function, 256));
                 let words = if room < 3 { "▌".to_owned() } else { format!("▌{}", beginning(name, room - 1)) };
                 (filled(words, theme.fill(), room), style)
@@ -147,7 +147,7 @@ impl Chart<'_> {
     }
 }
 
-/// Of a name for which there is hardly any room more says more than an ellipsis.
+/// The beginning of a name without an ellipsis, because in so little room every letter counts.
 fn beginning(name: &str, room: usize) -> String {
     let mut words = text::fit(name, room + 2);
     while text::width(&words, room + 3) > room {
@@ -162,7 +162,7 @@ fn filled(mut words: String, fill: char, room: usize) -> String {
     words
 }
 
-/// Whether a finding is about what a lane shows.
+/// Whether a finding with this process and target is about a lane.
 pub(super) fn is_of(lane: LaneId, process: Option<pyobs_model::ProcessRef>, target: Option<Target>) -> bool {
     let Some(target) = target else { return false };
     match (lane, target) {

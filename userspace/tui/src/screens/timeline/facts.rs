@@ -1,8 +1,8 @@
-//! What is known of the lane at the cursor: what it did, at which line, and what explains it.
+//! The facts about a lane at the cursor: what happened, at which line, and why.
 
 use std::collections::BTreeMap;
 
-use pyobs_model::families::ucx::State;
+use pyobs_model::families::ucx::TransferState;
 use pyobs_model::findings::{Board, Finding, place};
 use pyobs_model::views::{Cells, Doing, Lane, LaneId, Slots, birthplace, buffer_region, region_birth};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
@@ -145,8 +145,8 @@ fn amount(model: &Model, lane: LaneId, amount: u64, span: (Nanos, Nanos)) -> (St
     }
 }
 
-/// The transfer, who asked for it, and what its buffer lies in.
-fn transfer(model: &Model, state: &State) -> String {
+/// A sentence about a transfer: who asked for it, and what its buffer lies in.
+fn transfer(model: &Model, state: &TransferState) -> String {
     let transfer = &state.transfer;
     let asked = place(model, birthplace(model, model.ucx().stack(state)));
     let region = buffer_region(model, transfer).map(|region| {

@@ -7,40 +7,40 @@ use pyobs_model::families::{Sampled, Times, gil, offcpu};
 use pyobs_model::views::By;
 use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
 
-use super::wait::{Cause, Wait, waker_label};
+use super::wait::{WaitCause, WaitKey, waker_label};
 use crate::jump::Jump;
 use crate::number;
-use crate::paint::Row;
+use crate::paint::RowPainter;
 use crate::scope::Scope;
 use crate::screens::names::thread_label;
 use crate::screens::names::{name, place, process_label, process_of};
-use crate::screens::page::{self, Line};
+use crate::screens::page::{self, PageLine};
 use crate::ui::Ui;
 
-/// A waker, or what a stack weighs, of all these waits.
-pub(super) struct Part {
+/// The waits that a waker ended, or that a stack has, as a share of all.
+pub(super) struct WaitShareLine {
     times: Times,
     whole: Nanos,
     words: String,
 }
 
-pub(super) type Detail = page::Detail<Wait, Part>;
+pub(super) type WaitDetail = page::PageDetail<WaitKey, WaitShareLine>;
 
-/// Of each kind; the others are only counted.
+/// The most wakers or stacks per list. The others are counted.
 const PARTS_MAX: usize = 20;
 
-impl Detail {
+impl WaitDetail {
     pub(super) fn compute(&mut self, model: &Model, scope: &Scope) {
         self.page.clear();
-        match self.of.cause {
-            Cause::Sleep { .. } => self.compute_sleep(model, scope),
-            Cause::Gil { .. } => self.compute_gil(model, scope),
+        match self.key.cause {
+            WaitCause::Sleep { .. } => self.compute_sleep(model, scope),
+            WaitCause::Gil { .. } => self.compute_gil(model, scope),
         }
     }
 
     fn compute_sleep(&mut self, model: &Model, scope: &Scope) {
         let sums = model.offcpu().sums(&scope.selection);
-        let mut all = offcpu::Sum::default();
+        let mut all = offcpu::SleepSum::default();
         let mut stacks: BTreeMap<StackId, Times> = BTreeMap::new();
         for (key, sum) in sums.into_iter().filter(|(key, _)| self.is_sleep(model, key, scope.look.by)) {
             stacks.entry(key.place.stack).or_default().add(sum.times);
@@ -50,7 +50,7 @@ impl Detail {
         self.introduce(model, scope, all.times, all.sampled);
         let wakers = all.wakers.most().into_iter().map(|(waker, times)| {
             let jump = process_of(model, waker.pid).map(|process| Jump::thread(process, waker.tid));
-            (Part { times, whole, words: waker_label(waker) }, jump)
+            (WaitShareLine { times, whole, words: waker_label(waker) }, jump)
         });
         self.list("WOKEN BY", wakers.collect());
         self.list_stacks(model, "WAITED IN, INNERMOST FRAME FIRST", stacks, whole);
@@ -58,7 +58,7 @@ impl Detail {
 
     fn compute_gil(&mut self, model: &Model, scope: &Scope) {
         let sums = model.gil().sums(&scope.selection);
-        let mut all = gil::Sum::default();
+        let mut all = gil::GilSum::default();
         let mut waiters: BTreeMap<StackId, Times> = BTreeMap::new();
         let mut holders: BTreeMap<StackId, Times> = BTreeMap::new();
         for (key, sum) in sums.into_iter().filter(|(key, _)| self.is_gil(model, key, scope.look.by)) {
@@ -74,14 +74,14 @@ impl Detail {
         self.list_stacks(model, "THE HOLDER, INNERMOST FRAME FIRST", holders, whole);
     }
 
-    fn is_sleep(&self, model: &Model, key: &offcpu::Key, by: By) -> bool {
-        let Wait { process, tid, frame, cause: Cause::Sleep { reason, inner } } = self.of else { return false };
+    fn is_sleep(&self, model: &Model, key: &offcpu::SleepKey, by: By) -> bool {
+        let WaitKey { process, tid, frame, cause: WaitCause::Sleep { reason, inner } } = self.key else { return false };
         let is_thread = (key.place.process, key.place.tid, key.reason) == (process, tid, reason);
         is_thread && is_at(model, key.place.stack, by, frame) && is_in(model, key.place.stack, inner)
     }
 
-    fn is_gil(&self, model: &Model, key: &gil::Key, by: By) -> bool {
-        let Wait { process, tid, frame, cause: Cause::Gil { holder, frame: held_at } } = self.of else {
+    fn is_gil(&self, model: &Model, key: &gil::GilKey, by: By) -> bool {
+        let WaitKey { process, tid, frame, cause: WaitCause::Gil { holder, frame: held_at } } = self.key else {
             return false;
         };
         let is_thread = (key.waiter.process, key.waiter.tid, key.holder.map(|it| it.tid)) == (process, tid, holder);
@@ -90,7 +90,7 @@ impl Detail {
     }
 
     fn introduce(&mut self, model: &Model, scope: &Scope, times: Times, sampled: Sampled) {
-        let Wait { process, tid, frame, cause } = self.of;
+        let WaitKey { process, tid, frame, cause } = self.key;
         let called = |frame: Option<FrameId>| match frame.and_then(|id| model.frame(id)) {
             Some(frame) => format!("{}  {}", name(frame), place(frame, scope.look.by)),
             None => "no Python frame".to_owned(),
@@ -102,11 +102,11 @@ impl Detail {
         pair("thread", thread, Some(to_thread(tid)));
         pair("waits at", called(frame), to_frame(frame));
         match cause {
-            Cause::Sleep { reason, inner } => {
+            WaitCause::Sleep { reason, inner } => {
                 let inner = inner.and_then(|id| model.frame(id)).map(|it| format!(", in {}", name(it)));
                 pair("for", format!("{}{}", reason.name(), inner.unwrap_or_default()), None);
             }
-            Cause::Gil { holder, frame } => {
+            WaitCause::Gil { holder, frame } => {
                 let jump = holder.map(to_thread);
                 let holder = holder.map_or("an unknown thread".to_owned(), |tid| thread_label(model, process, tid));
                 pair("for", format!("the GIL, which {holder} held"), jump);
@@ -114,8 +114,8 @@ impl Detail {
             }
         }
         let since = match cause {
-            Cause::Sleep { .. } => model.offcpu().since(),
-            Cause::Gil { .. } => model.gil().since(),
+            WaitCause::Sleep { .. } => model.offcpu().since(),
+            WaitCause::Gil { .. } => model.gil().since(),
         };
         let observed = model.observed(process, &scope.selection, since);
         if !sampled.is_enough() {
@@ -134,9 +134,9 @@ impl Detail {
         }
     }
 
-    fn list(&mut self, heading: &'static str, mut parts: Vec<(Part, Option<Jump>)>) {
+    fn list(&mut self, heading: &'static str, mut parts: Vec<(WaitShareLine, Option<Jump>)>) {
         parts.sort_by_key(|(part, _)| Reverse(part.times.total));
-        let parts = parts.into_iter().map(|(part, jump)| (Line::Part(part), jump));
+        let parts = parts.into_iter().map(|(part, jump)| (PageLine::Custom(part), jump));
         self.page.list(heading, parts, PARTS_MAX);
     }
 
@@ -150,16 +150,16 @@ impl Detail {
         let count = stacks.len();
         for (stack, times) in stacks.into_iter().take(PARTS_MAX) {
             if count > 1 {
-                self.page.part(Part { times, whole, words: String::new() }, None);
+                self.page.custom(WaitShareLine { times, whole, words: String::new() }, None);
             }
-            self.page.frames(model, Some(self.of.process), stack);
+            self.page.frames(model, Some(self.key.process), stack);
         }
         self.page.more(count.saturating_sub(PARTS_MAX));
     }
 }
 
-impl page::Part for Part {
-    fn draw(&self, row: &mut Row<'_>, _width: u16, _model: &Model, ui: &Ui) {
+impl page::CustomLine for WaitShareLine {
+    fn draw(&self, row: &mut RowPainter<'_>, _width: u16, _model: &Model, ui: &Ui) {
         let theme = ui.theme;
         let share = number::share(self.times.total.0, self.whole.0);
         row.right(7, &number::percent(share), theme.text());
@@ -179,7 +179,7 @@ fn is_at(model: &Model, stack: StackId, by: By, frame: Option<FrameId>) -> bool 
     }
 }
 
-/// Whether `function` is below the innermost Python frame; whether nothing is there, for `None`.
+/// Whether `function` is below the innermost Python frame. `None` means that nothing is below it.
 fn is_in(model: &Model, stack: StackId, function: Option<FrameId>) -> bool {
     let stack = model.stack(stack);
     let python = stack.iter().rposition(|id| is_python(model, *id));

@@ -1,4 +1,4 @@
-//! How much of the time the GIL of each process was held and wanted.
+//! The shares of time in which each process's GIL was held and wanted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::tables::PlaceWidths;
-use crate::paint::{Heading, Row, put};
+use crate::paint::{HeadingPainter, RowPainter, put};
 use crate::scope::Reach;
 use crate::screens::names::process_label;
 use crate::screens::names::thread_label;
@@ -17,21 +17,21 @@ use crate::ui::Ui;
 use crate::{number, text};
 
 #[derive(Default)]
-pub(super) struct Shares {
-    /// Most wanted first.
-    rows: Vec<Share>,
-    /// Sleeps that were not counted.
+pub(super) struct GilShares {
+    /// The most wanted GIL first.
+    rows: Vec<GilShareRow>,
+    /// The number of sleeps that were not counted.
     unseen: u64,
 }
 
-struct Share {
+struct GilShareRow {
     process: ProcessRef,
     gil: GilShare,
-    /// The holder's line behind which others waited most.
+    /// The holder's line behind which other threads waited longest.
     line: Option<FrameId>,
 }
 
-impl Shares {
+impl GilShares {
     pub(super) fn new(
         model: &Model,
         selection: &Selection,
@@ -49,13 +49,13 @@ impl Shares {
             let sums = lines.get(&process)?.iter();
             sums.max_by_key(|(frame, time)| (**time, Reverse(**frame))).map(|(frame, _)| *frame)
         };
-        let row = |(process, gil)| Share { process, gil, line: line(process) };
-        let mut rows: Vec<Share> = shares.into_iter().map(row).collect();
+        let row = |(process, gil)| GilShareRow { process, gil, line: line(process) };
+        let mut rows: Vec<GilShareRow> = shares.into_iter().map(row).collect();
         rows.sort_by_key(|row| Reverse((row.gil.wanted.total, row.gil.held)));
         Self { rows, unseen }
     }
 
-    /// Lines that it takes of a screen.
+    /// The number of lines that the shares take of a screen.
     pub(super) fn height(&self, body: Rect) -> u16 {
         let lines = self.warning(body.width).len() + 1 + self.rows_in(body) + usize::from(has_gap(body));
         (lines as u16).min(body.height)
@@ -91,8 +91,8 @@ impl Shares {
             put(buf, area, x + 2, 0, &why, theme.dim());
             return;
         }
-        let widths = Widths::of(area.width);
-        let mut head = Heading::new(buf, area, theme);
+        let widths = GilShareWidths::of(area.width);
+        let mut head = HeadingPainter::new(buf, area, theme);
         head.right(10, "GIL HELD %", None);
         head.skip(widths.bar);
         head.right(8, "WANTED %", None);
@@ -103,7 +103,7 @@ impl Shares {
         head.left(widths.place.sum(), "WAITED FOR MOST", None);
         let rows = self.rows_in(body);
         for (share, y) in self.rows.iter().take(rows).zip(area.y + 1..) {
-            let mut row = Row::new(buf, Rect { y, height: 1, ..area });
+            let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
             draw_share(&mut row, &widths, model, ui, share);
         }
         if has_gap(body) && rows < self.rows.len() {
@@ -113,12 +113,12 @@ impl Shares {
     }
 }
 
-/// A screen with fewer lines has none to spare between the two tables.
+/// Whether the screen has enough lines for one between the two tables.
 fn has_gap(body: Rect) -> bool {
     body.height >= 16
 }
 
-fn draw_share(row: &mut Row<'_>, widths: &Widths, model: &Model, ui: &Ui, share: &Share) {
+fn draw_share(row: &mut RowPainter<'_>, widths: &GilShareWidths, model: &Model, ui: &Ui, share: &GilShareRow) {
     let theme = ui.theme;
     let (held, wanted) = (share.gil.held_share(), share.gil.wanted_share());
     row.right(10, &number::percent(held * 100.0), theme.text());
@@ -137,7 +137,7 @@ fn draw_share(row: &mut Row<'_>, widths: &Widths, model: &Model, ui: &Ui, share:
     widths.place.draw(row, share.line.and_then(|frame| model.frame(frame)), By::Line, theme);
 }
 
-struct Widths {
+struct GilShareWidths {
     bar: usize,
     longest: usize,
     process: usize,
@@ -145,7 +145,7 @@ struct Widths {
     place: PlaceWidths,
 }
 
-impl Widths {
+impl GilShareWidths {
     fn of(width: u16) -> Self {
         let (bar, longest) = match width {
             0..90 => (0, 0),

@@ -1,10 +1,10 @@
-//! The two tables: sleeps, and waits for the GIL.
+//! The columns of the two tables: sleeps, and waits for the GIL.
 
 use pyobs_model::views::By;
 use pyobs_model::{Frame, Model};
 
-use super::wait::{Cause, Line, Sort, waker_label};
-use crate::paint::{Heading, Row};
+use super::wait::{WaitCause, WaitRow, WaitSort, waker_label};
+use crate::paint::{HeadingPainter, RowPainter};
 use crate::screens::names::thread_label;
 use crate::screens::names::{name, place};
 use crate::table::Sorted;
@@ -12,27 +12,27 @@ use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
 
-pub(super) fn head_sleeps(head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>) {
+pub(super) fn sleep_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
     let widths = SleepWidths::of(width);
-    head_times(head, widths.times, sorted);
-    head.left(7, "REASON", sorted.rising(Sort::Cause));
-    head.left(widths.thread, "THREAD", sorted.rising(Sort::Thread));
-    head.left(widths.place.function, "WAITS AT", sorted.rising(Sort::Place));
+    times_heading(head, widths.times, sorted);
+    head.left(7, "REASON", sorted.ascending(WaitSort::Cause));
+    head.left(widths.thread, "THREAD", sorted.ascending(WaitSort::Thread));
+    head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
     head.skip(widths.place.path);
     head.left(widths.inner, "WAITS IN", None);
     head.left(widths.waker, "WOKEN BY", None);
 }
 
-pub(super) fn draw_sleep(row: &mut Row<'_>, line: &Line, width: u16, model: &Model, ui: &Ui) {
-    let Cause::Sleep { reason, inner } = line.wait.cause else { return };
+pub(super) fn draw_sleep(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, model: &Model, ui: &Ui) {
+    let WaitCause::Sleep { reason, inner } = line.wait.cause else { return };
     let widths = SleepWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
-    row_times(row, line, widths.times, theme);
+    draw_times(row, line, widths.times, theme);
     row.left(7, reason.name(), theme.text());
     row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
     let inner = inner.and_then(|id| model.frame(id));
     let frame = line.wait.frame.and_then(|id| model.frame(id));
-    // A thread without Python frames waits somewhere, too.
+    // Without a Python frame, the native function is the place.
     let frame = frame.or(inner.filter(|_| widths.inner == 0));
     widths.place.draw(row, frame, by, theme);
     let (words, style) = inner.map_or(("–".to_owned(), theme.dim()), |it| (name(it), theme.kind(it.kind)));
@@ -40,22 +40,22 @@ pub(super) fn draw_sleep(row: &mut Row<'_>, line: &Line, width: u16, model: &Mod
     row.left(widths.waker, &line.waker.as_ref().map_or("–".to_owned(), waker_label), theme.dim());
 }
 
-pub(super) fn head_gil(head: &mut Heading<'_>, width: u16, sorted: Sorted<Sort>) {
+pub(super) fn gil_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
     let widths = GilWidths::of(width);
-    head_times(head, widths.times, sorted);
-    head.left(widths.thread, "WAITER", sorted.rising(Sort::Thread));
-    head.left(widths.place.function, "WAITS AT", sorted.rising(Sort::Place));
+    times_heading(head, widths.times, sorted);
+    head.left(widths.thread, "WAITER", sorted.ascending(WaitSort::Thread));
+    head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
     head.skip(widths.place.path);
     head.left(1, "", None);
-    head.left(widths.thread, "HOLDER", sorted.rising(Sort::Cause));
+    head.left(widths.thread, "HOLDER", sorted.ascending(WaitSort::Cause));
     head.left(widths.place.sum(), "HELD IT AT", None);
 }
 
-pub(super) fn draw_gil(row: &mut Row<'_>, line: &Line, width: u16, model: &Model, ui: &Ui) {
-    let Cause::Gil { holder, frame } = line.wait.cause else { return };
+pub(super) fn draw_gil(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, model: &Model, ui: &Ui) {
+    let WaitCause::Gil { holder, frame } = line.wait.cause else { return };
     let widths = GilWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
-    row_times(row, line, widths.times, theme);
+    draw_times(row, line, widths.times, theme);
     row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
     widths.place.draw(row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
     row.left(1, "←", theme.dim());
@@ -64,16 +64,16 @@ pub(super) fn draw_gil(row: &mut Row<'_>, line: &Line, width: u16, model: &Model
     widths.place.draw(row, frame.and_then(|id| model.frame(id)), by, theme);
 }
 
-fn head_times(head: &mut Heading<'_>, widths: TimeWidths, sorted: Sorted<Sort>) {
+fn times_heading(head: &mut HeadingPainter<'_>, widths: TimeWidths, sorted: Sorted<WaitSort>) {
     head.right(6, "TIME %", None);
     head.skip(widths.bar);
-    head.right(8, "TOTAL", sorted.falling(Sort::Total));
-    head.right(widths.count, "COUNT", sorted.falling(Sort::Count));
-    head.right(widths.longest, "LONGEST", sorted.falling(Sort::Longest));
+    head.right(8, "TOTAL", sorted.descending(WaitSort::Total));
+    head.right(widths.count, "COUNT", sorted.descending(WaitSort::Count));
+    head.right(widths.longest, "LONGEST", sorted.descending(WaitSort::Longest));
     head.right(widths.stacks, "STACKS", None);
 }
 
-fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {
+fn draw_times(row: &mut RowPainter<'_>, line: &WaitRow, widths: TimeWidths, theme: Theme) {
     if !line.sampled.is_enough() {
         // Not enough data: the detail says so in words.
         row.right(6, "–", theme.dim());
@@ -92,7 +92,7 @@ fn row_times(row: &mut Row<'_>, line: &Line, widths: TimeWidths, theme: Theme) {
     row.right(widths.stacks, &number::short(line.sampled.stacks), theme.dim());
 }
 
-/// A function and its line: `receive:25`, or in two columns where there is room for the path.
+/// The widths for a function with its line: `receive:25`, or two columns if the path fits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PlaceWidths {
     function: usize,
@@ -100,7 +100,7 @@ pub(super) struct PlaceWidths {
 }
 
 impl PlaceWidths {
-    /// In `room`, of a screen as wide as `width`.
+    /// Divides `room`, on a screen of this width.
     pub(super) fn of(room: usize, width: u16) -> Self {
         const PATHS_NEED: u16 = 130;
         if width < PATHS_NEED {
@@ -114,13 +114,13 @@ impl PlaceWidths {
         self.function + self.path + usize::from(self.path > 0)
     }
 
-    pub(super) fn draw(self, row: &mut Row<'_>, frame: Option<&Frame>, by: By, theme: Theme) {
+    pub(super) fn draw(self, row: &mut RowPainter<'_>, frame: Option<&Frame>, by: By, theme: Theme) {
         let Some(frame) = frame else {
             row.left(self.sum(), "–", theme.dim());
             return;
         };
         let line = frame.line.filter(|_| by == By::Line && self.path == 0).map(|line| format!(":{line}"));
-        // The line tells two rows of one function apart: it is not what is cut off.
+        // Never truncate the line, because it tells two rows of one function apart.
         let line = line.unwrap_or_default();
         let function = text::fit(&name(frame), self.function.saturating_sub(line.len()));
         row.left(self.function, &format!("{function}{line}"), theme.kind(frame.kind));
@@ -145,7 +145,7 @@ impl TimeWidths {
         }
     }
 
-    /// With the empty cell behind each column.
+    /// The width of all columns, with the empty cell after each.
     fn sum(self) -> usize {
         let columns = [6, self.bar, 8, self.count, self.longest, self.stacks];
         columns.into_iter().filter(|width| *width > 0).map(|width| width + 1).sum()
@@ -185,7 +185,7 @@ impl GilWidths {
     fn of(width: u16) -> Self {
         const THREADS_NEED: u16 = 76;
         let times = TimeWidths::of(width);
-        // The arrow and the cell behind it.
+        // Two cells are for the arrow and the gap after it.
         let half = usize::from(width).saturating_sub(times.sum() + 2) / 2;
         let thread = if width < THREADS_NEED { 0 } else { (half * 40 / 100).min(24) };
         let place = half.saturating_sub(thread + usize::from(thread > 0) + 1);
