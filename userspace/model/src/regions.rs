@@ -12,7 +12,7 @@ use crate::{ArenaId, History, MemInfoId, Nanos, Pid, ProcessRef, SegmentId, Stac
 /// How many ended regions are kept, the latest. Lookups at an earlier time find nothing of those before.
 const PAST_MAX: usize = 1 << 18;
 const REPORTED_MAX: usize = 1 << 17;
-/// Regions that are there. Look-ups find nothing of those that begin when there are as many.
+/// Limits the live regions. Lookups find nothing of regions that begin beyond it.
 const LIVE_MAX: usize = 1 << 18;
 
 /// What a region is part of.
