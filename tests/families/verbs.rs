@@ -272,6 +272,8 @@ fn report() {
         ("recording", about),
         ("refused", Shape::list(Shape::object([("family", Shape::Text), ("reason", Shape::Text)]))),
         ("loss", Shape::Counts),
+        ("summed", Shape::Counts),
+        ("left_out", Shape::Counts),
         ("cost", Shape::object(cost)),
         ("shed", Shape::list(Shape::object(shed))),
         ("processes", Shape::list(process)),
