@@ -14,7 +14,7 @@ pub fn updates() -> bool {
     env::var_os(UPDATE).is_some()
 }
 
-/// The golden file of this name; empty if there is none.
+/// Reads a golden file. A missing one counts as empty.
 pub fn read(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_default()
 }

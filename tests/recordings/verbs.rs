@@ -15,7 +15,7 @@ const ROWS: &str = "3";
 /// What the two recordings that `diff` compares are called: one program, slow and then fast.
 const COMPARED: [&str; 2] = ["before.pyobs", "after.pyobs"];
 
-/// The output does not depend on the folder, the time zone, the language or the terminal of whoever runs the suite.
+/// Pins the folder, time zone and locale, so that the output is the same on every machine.
 pub fn neutral(command: &mut Command) {
     command.current_dir(corpus::folder()).env_clear().env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
 }

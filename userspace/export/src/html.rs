@@ -70,7 +70,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
 /// cannot contain the mark, because its angle brackets are escaped.
 const INNER: PreEscaped<&str> = PreEscaped("<!-- inner -->");
 
-/// Writes a template, with the output of `inner` in the place of [`INNER`].
+/// Writes a template, and replaces [`INNER`] with the output of `inner`.
 fn write_around(
     template: Markup,
     out: &mut dyn Write,

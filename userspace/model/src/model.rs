@@ -1,6 +1,7 @@
 //! The state that events add up to.
 
 mod cost;
+mod history;
 mod interpreters;
 mod memory;
 mod summed;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 pub use self::cost::{Shed, Usage};
 use self::cost::{Sheds, Usages};
+pub use self::history::{EVENTS_KEPT, History};
 use self::interpreters::Interpreters;
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
@@ -23,42 +25,6 @@ use crate::{
     ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, Resident,
     SegmentChange, Selection, StackId, Tid, TransferChange,
 };
-
-/// Events of each kind that a report keeps one by one. Those before are in its sums only; findings that look at single events look
-/// at the latest.
-pub const EVENTS_KEPT: usize = 1 << 16;
-
-/// How much of the past is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum History {
-    /// All events, to show them one by one: what is kept grows with the recording. Segments, arenas and transfers have
-    /// their own bounds.
-    All,
-    /// The sums of all events, and the latest [`EVENTS_KEPT`] of each kind one by one, for a report of a recording of any
-    /// length.
-    Sums,
-    /// The last `length`, and at most `samples` events of each kind, for a dashboard that runs for days.
-    Window { length: Nanos, samples: usize },
-}
-
-impl History {
-    /// How many stateful things of one kind are kept, given their own limit.
-    pub(crate) fn bound(self, most: usize) -> usize {
-        match self {
-            Self::All | Self::Sums => most,
-            Self::Window { samples, .. } => samples.min(most),
-        }
-    }
-
-    /// How many events of a kind are kept.
-    pub(crate) fn events(self) -> Option<usize> {
-        match self {
-            Self::All => None,
-            Self::Sums => Some(EVENTS_KEPT),
-            Self::Window { samples, .. } => Some(samples),
-        }
-    }
-}
 
 /// A process as it is known now.
 #[derive(Clone, Debug)]

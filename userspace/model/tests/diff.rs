@@ -177,8 +177,8 @@ fn families_off_in_one_recording_are_not_compared() {
     assert!(diff.offcpu.is_none() && diff.transfers.is_none() && diff.frames.is_some());
 }
 
-/// Arenas and segments that are born in the first function and stay, and pairs of stores there, `equal` of which are
-/// redundant.
+/// Adds arenas and segments that the first function creates and never frees, and pairs of stores in it, `equal` of
+/// which are redundant.
 fn memory(model: &mut Model, count: u64, equal: u64) {
     for id in 0..count {
         let (at, process) = (Nanos(id * MS), ProcessRef(0));

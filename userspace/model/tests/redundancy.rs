@@ -132,7 +132,7 @@ fn accesses_represent_the_samples_that_the_budget_dropped() {
     assert!(report.findings.iter().all(|it| it.id != "redundancy/dispatch"), "{:#?}", report.findings);
 }
 
-/// Each of two seconds has 40 samples, of which 20 are accesses. All calls and pairs are in the first.
+/// Two seconds have 40 samples each, and half of them are accesses. All calls and pairs are in the first second.
 #[test]
 fn a_selected_time_has_only_its_own_events() {
     const SECOND: u64 = 1_000_000_000;

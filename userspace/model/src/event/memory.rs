@@ -82,7 +82,7 @@ pub enum SegmentChange {
         address: u64,
         bytes: u64,
     },
-    /// Bytes of it that are backed by memory, whoever maps them.
+    /// Bytes of the segment that have pages, whether or not a process maps them.
     Allocated(u64),
     /// Resident bytes in one process's mappings. `share` divides each page by the number of processes that map it.
     Shown {

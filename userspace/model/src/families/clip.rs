@@ -17,7 +17,7 @@ pub(super) struct Spell {
 }
 
 impl Spell {
-    /// The part within the selected time; `None` if there is none.
+    /// Clips to the selected time. Returns `None` if nothing lies within it.
     ///
     /// A sleep that fills its event is cut exactly and counts where it ends. If an event stands for several sleeps,
     /// their positions in it are unknown, so their times are cut in proportion.

@@ -34,14 +34,14 @@ impl LengthSum {
         self.in_slot_s += total;
     }
 
-    /// Adds what was added up elsewhere, of other places or of earlier times.
+    /// Adds another sum.
     pub(crate) fn join(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.total_s += other.total_s;
         self.squares += other.squares();
     }
 
-    /// The squares of the lengths, of which those in one slot are one.
+    /// The sum of squares. Lengths that end within one slot are added before they are squared.
     pub(crate) fn squares(&self) -> f64 {
         self.squares + self.in_slot_s * self.in_slot_s
     }

@@ -1,4 +1,4 @@
-//! Sums by place, of which there may be any number.
+//! Sums by place, with a bound on the number of places.
 
 use std::collections::BTreeMap;
 

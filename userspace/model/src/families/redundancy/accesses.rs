@@ -113,7 +113,7 @@ impl Accesses {
         self.metadata + self.array + self.fixed + self.unknown
     }
 
-    /// Samples of objects, their types, and static data, all of which dispatch reads.
+    /// Samples of objects, their types and static data, which dispatching an operation reads.
     pub fn objects(&self) -> u64 {
         self.metadata + self.fixed
     }
