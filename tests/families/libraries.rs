@@ -33,6 +33,9 @@ fn main() -> ExitCode {
                 cases.push(built(python, &name, Ok(()), move || replaced(&own, how)));
             }
             let own = python.clone();
+            let name = "a_library_rewritten_in_place_loses_its_probes_and_gets_new_ones";
+            cases.push(built(python, name, Ok(()), move || rewritten(&own)));
+            let own = python.clone();
             let name = "objects_beyond_an_explicit_budget_are_given_up_and_reported";
             cases.push(built(python, name, Ok(()), move || often(&own)));
             let own = python.clone();
@@ -293,6 +296,48 @@ fn replaced(python: &Python, how: &str) {
     for (key, truth) in [("address", "address"), ("objects_born", "born"), ("objects_dead", "dead")] {
         assert_eq!(arena[key], printed[truth], "{arena:#}");
     }
+}
+
+/// The kernel puts probes into each process that maps the file, wherever the instructions are by then: a breakpoint in
+/// the middle of one kills the process.
+fn rewritten(python: &Python) {
+    let folder = Folder::new();
+    let file = folder.join("own.toml");
+    std::fs::write(&file, OWN).unwrap();
+    let [optimized, plain] = ["-O2", "-O0"].map(|option| {
+        let source = workload("pool.c");
+        std::fs::read(pyobs_tests::shared_library_named(&source, &folder.join("other.so"), &[option])).unwrap()
+    });
+    let library = folder.join("library.so");
+    std::fs::write(&library, optimized).unwrap();
+    let mut first = python
+        .inline("import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(300)");
+    first.arg(&library);
+    let mut first = Workload::start(first);
+    first.wait_for("ready");
+    let recording = record(&file.display().to_string()).start();
+    let wait = |is_probed: bool| {
+        let since = Instant::now();
+        while (recording.perf_links() > 0) != is_probed && since.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait(true);
+    assert!(recording.perf_links() > 0);
+    // It keeps its inode.
+    std::fs::write(&library, plain).unwrap();
+    wait(false);
+    let mut second = python.script(workload("libraries.py"));
+    let output = second.arg("pool").arg(&library).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    drop(first);
+    let recording = recording.stop();
+    let found = arenas(&recording, "pool");
+    for address in printed["addresses"].as_array().unwrap() {
+        assert!(found.iter().any(|arena| arena["address"] == *address), "{found:#?}\n{}", recording.stderr);
+    }
+    assert!(recording.stderr.contains("library.so was written to"), "{}", recording.stderr);
 }
 
 fn hexadecimal(address: &Value) -> u64 {

@@ -31,6 +31,9 @@ pub fn cases() -> Vec<Case> {
         case("a_library_written_over_another_with_the_same_times_has_its_own_names", written_over)
             .needs(needs::python("3.12"))
             .needs(needs::program("cc")),
+        case("a_second_interpreter_in_a_process_is_reported", two_interpreters)
+            .needs(needs::python("3.12").and_then(|python| shared(&python).ok_or("it is a static build".to_owned())))
+            .needs(needs::program("cc")),
         case("a_process_in_other_namespaces_is_found_with_its_own_paths", namespaces)
             .needs(needs::python("3.12"))
             .needs(needs::program("unshare")),
@@ -127,6 +130,30 @@ fn mapped_twice(version: &str) {
     let ended = program.wait();
     assert!(ended.status.success(), "{ended:?}");
     is_named(&recording, &python, pid, "burn", 1.5);
+}
+
+/// Only one of the two is read, so the other must be counted.
+fn two_interpreters() {
+    let python = needs::python("3.12").unwrap();
+    let folder = Folder::new();
+    let program = executable(&workload("embed_two.c"), &folder);
+    let libraries = ["first", "second"].map(|name| {
+        let copy = folder.join(name);
+        fs::copy(shared(&python).unwrap(), &copy).unwrap();
+        copy
+    });
+    let script = folder.join("embedded.py");
+    fs::write(&script, "def embedded():\n    for _ in range(5): sum(range(5 * 10**6))\nembedded()\n").unwrap();
+    let mut embedder = command(&program);
+    embedder.args(&libraries).arg(&script).env("PYTHONHOME", prefix(&python));
+    let mut embedder = Workload::start(embedder);
+    embedder.wait_for("ready");
+    let recording = Record::new().rate(RATE).pid(embedder.pid()).start();
+    embedder.signal(libc::SIGUSR1);
+    let recording = recording.wait();
+    assert_eq!(json::count(&recording.report, "/loss/interpreter_left_out"), 1, "{}", recording.stderr);
+    let said = recording.stderr.lines().filter(|line| line.contains("a second CPython in process"));
+    assert_eq!(said.count(), 1, "{}", recording.stderr);
 }
 
 /// Two libraries are written into one file, one after the other, so device and inode are the same.

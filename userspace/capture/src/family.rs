@@ -14,7 +14,7 @@
 //!   [`Context::at_the_end`] after them.
 //! - **File.** [`Collector::mapped`] announces that memory maps were read again. A family that probes a
 //!   library looks for it there, opens the file through a process that maps it, and attaches its probes once
-//!   per [`crate::files::FileId`].
+//!   per [`FileId`]. [`Collector::rewritten`] announces that a file is another one under the same id.
 //! - **Process.** A [`ProcessRef`] identifies one program in one process and is never reused. A process is
 //!   known, with its interpreter if it has one, before its records are passed on. [`Collector::forked`] comes
 //!   when the child is known; [`Collector::ended`] comes while the process that ends or execs is still known.
@@ -34,6 +34,7 @@ use pyobs_model::{Event, Family, Meta, Nanos, Outcome, ProcessRef, Reason, Sampl
 use std::time::Duration;
 
 use crate::budget::{Arbiter, Spender};
+use crate::files::FileId;
 use crate::intern::Interner;
 use crate::kernel::btf::Offsets;
 use crate::kernel::object::Object;
@@ -231,6 +232,10 @@ pub trait Collector {
 
     /// Announces that a process ends or becomes another program.
     fn ended(&mut self, _pid: u32, _at: Nanos, _context: &mut Context) {}
+
+    /// Announces that a file was written to, which has removed all probes on it. Processes that map it later
+    /// run other code.
+    fn rewritten(&mut self, _file: FileId) {}
 
     /// Announces that some processes' memory maps were read again.
     fn mapped(&mut self, _context: &mut Context) {}

@@ -29,6 +29,7 @@ use self::stacks::{Stacks, Taken};
 use crate::copies::{Copied, Copies};
 use crate::family::{Context, NamedStack};
 use crate::kernel::cost::thread_time;
+use crate::kernel::probed_files::{self, Rewritten};
 use crate::kernel::sideband::Sideband;
 use crate::machine;
 
@@ -106,6 +107,12 @@ impl Pipeline {
             self.stacks.forget(file);
         }
         context.processes.native.settle();
+        for Rewritten { id, path } in probed_files::take_rewritten() {
+            context.notes.push(format!(
+                "{path} was written to, so its probes were removed; processes that map it from now on get new ones"
+            ));
+            self.collectors.rewritten(id);
+        }
         self.named();
     }
 

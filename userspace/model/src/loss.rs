@@ -40,6 +40,7 @@ reasons! {
     LineUnknown = "line_unknown", "the line of a frame could not be found in its line table";
     ProcessGone = "process_gone", "the process ended before its frames could be named";
     InterpreterUnknown = "interpreter_unknown", "the interpreter's version or layout is not known to this pyobs";
+    InterpreterLeftOut = "interpreter_left_out", "a process runs several CPythons, and the Python frames of only one are read";
     ThreadStateUnknown = "thread_state_unknown", "this interpreter's path to the thread state could not be found";
     ProcessUnreadable = "process_unreadable", "the process's memory map could not be read";
     TableFull = "table_full", "a table of fixed size was full: more processes, frames or stacks than pyobs keeps";

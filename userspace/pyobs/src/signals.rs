@@ -103,7 +103,7 @@ impl Signals {
 
     /// Waits until a signal arrives or `timeout` (less than one second) has passed.
     pub(crate) fn wait(&self, timeout: Duration) {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         // An error ends the wait early, which is harmless: the caller polls in a loop.
         let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&timeout));
     }

@@ -218,6 +218,10 @@ impl Eval {
         }
     }
 
+    pub fn rewritten(&mut self, file: FileId) {
+        self.watching.rewritten(file);
+    }
+
     /// Emits and forgets the calls of a process that has ended.
     fn end(&mut self, pid: u32, now: Nanos, out: &mut Out<'_>) {
         self.drain(now, |function| function.pid == pid, out);

@@ -1,30 +1,32 @@
 //! Extension modules that families put probes on, and what these probes cost.
 
-use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use pyobs_model::Nanos;
 
 use crate::elf::Elf;
 use crate::files;
+use crate::kernel::probed_files::{Probe, ProbedFile};
 use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes, close_later};
 use crate::prefetch::read_loaded;
 use crate::process_maps::Mapping;
 
 /// A file mapped by a process.
 pub struct Extension {
-    file: File,
+    file: ProbedFile,
     bytes: Vec<u8>,
 }
 
 impl Extension {
     pub fn open(pid: u32, mapping: &Mapping) -> Result<Self, String> {
-        let (file, size) = files::open(pid, mapping).map_err(|error| error.to_string())?.ok_or("it is no file")?;
-        let copy = file.try_clone().map_err(|error| error.to_string())?;
+        const NO_FILE: &str = "it is no file";
+        let id = mapping.file.ok_or(NO_FILE)?;
+        let (file, size) = files::open(pid, mapping).map_err(|error| error.to_string())?.ok_or(NO_FILE)?;
+        let file = ProbedFile::new(file, id);
+        let copy = file.file().try_clone().map_err(|error| error.to_string())?;
         let bytes = files::read_from(mapping, move || read_loaded(&copy, size));
         let bytes = bytes.map_err(|error| error.to_string())?.ok_or("it cannot be read")?;
         Ok(Self { file, bytes })
@@ -34,7 +36,7 @@ impl Extension {
         Elf::parse(&self.bytes).map_err(|error| error.to_string())
     }
 
-    pub fn into_file(self) -> File {
+    pub fn into_file(self) -> ProbedFile {
         self.file
     }
 
@@ -46,28 +48,26 @@ impl Extension {
         elf: &Elf<'_>,
         address: u64,
         cookie: u64,
-    ) -> Result<OwnedFd, String> {
+    ) -> Result<Probe, String> {
         let offset = address.wrapping_sub(elf.code_delta().ok_or("it has no code")?);
         self.attach_at(uprobes, program, offset, cookie)
     }
 
     /// Like [`Extension::attach`], at an offset in the file.
-    pub fn attach_at(&self, uprobes: Uprobes, program: &OwnedFd, offset: u64, cookie: u64) -> Result<OwnedFd, String> {
+    pub fn attach_at(&self, uprobes: Uprobes, program: &OwnedFd, offset: u64, cookie: u64) -> Result<Probe, String> {
         attach_to(&self.file, uprobes, program, offset, cookie)
     }
 }
 
 /// Like [`Extension::attach_at`], for a file of which nothing else is needed.
 pub fn attach_to(
-    file: &File,
+    file: &ProbedFile,
     uprobes: Uprobes,
     program: &OwnedFd,
     offset: u64,
     cookie: u64,
-) -> Result<OwnedFd, String> {
-    // Safe from races with other processes: the kernel resolves this path in our own process.
-    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-    let attached = uprobes.attach(program.as_fd(), &path, offset, Scope::Everybody, cookie);
+) -> Result<Probe, String> {
+    let attached = uprobes.attach(program.as_fd(), file, offset, Scope::Everybody, cookie);
     attached.map_err(|error| error.to_string())
 }
 
@@ -78,7 +78,7 @@ const FILES_MAX: usize = 64;
 #[derive(Default)]
 pub struct Probes {
     files: usize,
-    all: Vec<OwnedFd>,
+    all: Vec<Probe>,
     is_closed: bool,
 }
 
@@ -87,14 +87,19 @@ impl Probes {
         self.files < FILES_MAX
     }
 
-    pub fn add(&mut self, of_a_file: Vec<OwnedFd>) {
+    pub fn add(&mut self, of_a_file: Vec<Probe>) {
         self.files += 1;
         self.all.extend(of_a_file);
     }
 
     /// Adds a probe to a file that already counts.
-    pub fn add_one(&mut self, probe: OwnedFd) {
+    pub fn add_one(&mut self, probe: Probe) {
         self.all.push(probe);
+    }
+
+    /// The probes of one file are gone.
+    pub fn forget_one(&mut self) {
+        self.files = self.files.saturating_sub(1);
     }
 
     /// Detaches all probes for good.

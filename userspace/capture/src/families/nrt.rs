@@ -23,6 +23,7 @@ use crate::elf::Elf;
 use crate::family::FamilySpec;
 use crate::files::FileId;
 use crate::kernel::object::{Object, ObjectError};
+use crate::kernel::probed_files::Probe;
 use crate::kernel::program::ProgramSpec;
 use crate::kernel::uprobes::Uprobes;
 use crate::memory::{Memory, ProcessMemory, Range, is_gone};
@@ -143,7 +144,14 @@ impl Nrt {
         notes
     }
 
-    fn put(&self, pid: u32, mapping: &Mapping) -> Result<Vec<OwnedFd>, String> {
+    /// A file was written to, so that its probes are gone. The next process that maps it gets new ones.
+    pub fn rewritten(&mut self, file: FileId) {
+        if self.seen.remove(&file) {
+            self.probes.forget_one();
+        }
+    }
+
+    fn put(&self, pid: u32, mapping: &Mapping) -> Result<Vec<Probe>, String> {
         let extension = Extension::open(pid, mapping)?;
         let elf = extension.elf()?;
         let sites = Sites::of(&elf);

@@ -39,6 +39,7 @@ use self::threads::Threads;
 use super::extension::{Extension, Hits, Meter, Probes, attach_to};
 use crate::family::FamilySpec;
 use crate::files::FileId;
+use crate::kernel::probed_files::Probe;
 use crate::kernel::uprobes::Uprobes;
 use crate::process_maps::{Mapping, Mappings};
 
@@ -184,7 +185,19 @@ impl Ucx {
         notes
     }
 
-    fn put(&mut self, of: Of, pid: u32, (mapping, file): (&Mapping, FileId)) -> Result<Vec<OwnedFd>, String> {
+    /// A file was written to, so that its probes are gone. The next process that maps it gets new ones.
+    pub fn rewritten(&mut self, file: FileId) {
+        if self.seen.remove(&file) {
+            self.probes.forget_one();
+        }
+        self.callbacks.retain(|(seen, _)| *seen != file);
+        self.ends.rewritten(file);
+        if let Some(progress) = &mut self.progress {
+            progress.rewritten(file);
+        }
+    }
+
+    fn put(&mut self, of: Of, pid: u32, (mapping, file): (&Mapping, FileId)) -> Result<Vec<Probe>, String> {
         let extension = Extension::open(pid, mapping)?;
         let elf = extension.elf()?;
         if of == Of::Ucp {

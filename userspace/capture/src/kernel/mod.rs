@@ -9,6 +9,7 @@ pub mod features;
 mod interrupts;
 mod iterators;
 pub mod object;
+pub mod probed_files;
 pub mod program;
 pub mod release;
 pub mod sideband;

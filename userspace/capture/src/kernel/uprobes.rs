@@ -12,6 +12,7 @@ use std::time::Instant;
 use aya_obj::generated::perf_event_attr;
 
 use super::bpf::{self, LinkCreate};
+use super::probed_files::{Probe, ProbedFile};
 
 /// The kernel's number for events of this kind (`/sys/bus/event_source`).
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +35,18 @@ impl Uprobes {
         Ok(Self { kind })
     }
 
-    /// Runs a program whenever control reaches `offset` of the file at `path`. Closing the descriptor ends
-    /// this and waits for all CPUs, which takes tens of milliseconds.
+    /// Runs a program whenever control reaches `offset` of the file. Dropping the probe ends this and waits
+    /// for all CPUs, which takes tens of milliseconds.
     pub fn attach(
         self,
         program: BorrowedFd<'_>,
-        path: &CStr,
+        file: &ProbedFile,
         offset: u64,
         scope: Scope,
         cookie: u64,
-    ) -> io::Result<OwnedFd> {
-        let event = self.open(path, offset, scope)?;
-        link(program, event.as_fd(), cookie)
+    ) -> io::Result<Probe> {
+        let event = self.open(&file.path(), offset, scope)?;
+        file.guard(link(program, event.as_fd(), cookie)?)
     }
 
     fn open(self, path: &CStr, offset: u64, scope: Scope) -> io::Result<OwnedFd> {
@@ -121,7 +122,7 @@ impl Uprobes {
             start.elapsed() / CALLS
         });
         let least = rounds.min().unwrap_or_default().as_nanos();
-        close_later(vec![event]);
+        close_later(vec![Probe::unguarded(event)]);
         Ok(u32::try_from(least).unwrap_or(u32::MAX))
     }
 }
@@ -139,10 +140,20 @@ const CLOSERS: usize = 8;
 static CLOSING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
 /// Closes probes in the background. The threads end when they are done.
-pub fn close_later(mut probes: Vec<OwnedFd>) {
+pub fn close_later(probes: Vec<Probe>) {
+    close(probes, CLOSERS);
+}
+
+/// Closes events without letting one wait for another.
+pub fn close_at_once(events: Vec<OwnedFd>) {
+    let threads = events.len();
+    close(events, threads);
+}
+
+fn close<T: Send + 'static>(mut probes: Vec<T>, threads: usize) {
     let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
     closing.retain(|thread| !thread.is_finished());
-    let share = probes.len().div_ceil(CLOSERS);
+    let share = probes.len().div_ceil(threads.max(1));
     while !probes.is_empty() {
         let share = probes.split_off(probes.len().saturating_sub(share));
         let thread = std::thread::Builder::new().name("detach".to_owned());

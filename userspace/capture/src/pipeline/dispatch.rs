@@ -5,6 +5,7 @@ use pyobs_model::{Family, Meta, Nanos, ProcessRef};
 use super::decode::{Lifecycle, Plain, Stack};
 use crate::budget::Arbiter;
 use crate::family::{Collector, Context, NamedStack, Start};
+use crate::files::FileId;
 use crate::registry;
 use crate::session::error::StartError;
 use crate::session::requested::Requested;
@@ -95,6 +96,11 @@ impl Collectors {
         let Some(id) = context.processes.get(*child).map(|(watched, _)| watched.id) else { return };
         let at = context.at(parent.time);
         self.each(context, |collector, context| collector.forked(parent.pid, (*child, id), at, context));
+    }
+
+    /// Announces that a file was written to, which has removed all probes on it.
+    pub fn rewritten(&mut self, file: FileId) {
+        self.all.iter_mut().for_each(|collector| collector.rewritten(file));
     }
 
     /// Announces that some processes' memory maps were read again.

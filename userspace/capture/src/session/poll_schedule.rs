@@ -21,7 +21,7 @@ const SHORTEST: Duration = Duration::from_millis(4);
 /// until its interpreter is recognized.
 const NEWBORN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(1);
 /// Limits how often a program that keeps creating code that cannot be copied can wake us.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);
 
@@ -109,7 +109,7 @@ impl PollSchedule {
 
     /// Waits for a wake-up. Returns whether any source, and whether the kernel's records, caused it.
     fn ring(&self, timeout: Duration) -> io::Result<(bool, bool)> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         let mut rung = [MaybeUninit::uninit(); 8];
         match epoll::wait(&self.bell, &mut rung, Some(&timeout)) {
             Ok((rung, _)) => Ok((!rung.is_empty(), rung.iter().any(|event| event.data.u64() == RECORDS))),

@@ -7,6 +7,7 @@ use super::library::{self, Libraries};
 use super::{Arenas, Ids, Wanted};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
+use crate::files::FileId;
 use crate::kernel::object::Object;
 use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
@@ -83,6 +84,10 @@ impl Collector for Memory {
     fn ended(&mut self, pid: u32, _at: Nanos, context: &mut Context) {
         self.libraries.iter_mut().for_each(|libraries| libraries.ended(pid, &mut context.events));
         self.arenas.ended(pid, &mut context.events);
+    }
+
+    fn rewritten(&mut self, file: FileId) {
+        self.libraries.iter_mut().for_each(|libraries| libraries.rewritten(file));
     }
 
     fn mapped(&mut self, context: &mut Context) {

@@ -20,6 +20,7 @@ use super::{Ids, Wanted};
 use crate::elf::{Elf, Symbol};
 use crate::families::extension::{Extension, Meter, Probes, returns, tail_calls};
 use crate::files::FileId;
+use crate::kernel::probed_files::Probe as AttachedProbe;
 use crate::kernel::uprobes::Uprobes;
 use crate::pattern::is_like;
 use crate::process_maps::Mapping;
@@ -125,13 +126,22 @@ impl Libraries {
         notes
     }
 
+    /// A file was written to, so that its probes are gone. The next process that maps it gets new ones.
+    pub fn rewritten(&mut self, file: FileId) {
+        let before = self.seen.len();
+        self.seen.retain(|(_, seen)| *seen != file);
+        for _ in self.seen.len()..before {
+            self.probes.forget_one();
+        }
+    }
+
     fn put(
         &self,
         number: usize,
         description: &Description,
         pid: u32,
         mapping: &Mapping,
-    ) -> Result<Vec<OwnedFd>, String> {
+    ) -> Result<Vec<AttachedProbe>, String> {
         let place = |line: usize| format!("{}:{line}", description.file);
         let first = description.probes.first().map_or(1, |probe| probe.line);
         let wrong = |why: String| format!("{}: {} is not followed: {why}", place(first), mapping.name);

@@ -7,6 +7,7 @@ use pyobs_model::Nanos;
 use super::{Eval, Options, Out, programs};
 use crate::budget::Spender;
 use crate::family::{Collector, Context, Spent, Start};
+use crate::files::FileId;
 use crate::kernel::object::Object;
 use crate::session::error::StartError;
 use crate::session::options::Targets;
@@ -39,6 +40,10 @@ impl Collector for Eval {
         } else {
             self.tick(processes.running(), &mut out);
         }
+    }
+
+    fn rewritten(&mut self, file: FileId) {
+        self.rewritten(file);
     }
 
     fn next_due(&self) -> Option<Duration> {

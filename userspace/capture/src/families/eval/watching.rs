@@ -1,10 +1,9 @@
 //! The processes whose calls are watched, their interpreters' files, and the probes on these.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 
@@ -14,6 +13,7 @@ use crate::cpython::entries::{self, Entries, Site, Unseen};
 use crate::cpython::version::Version;
 use crate::elf::Elf;
 use crate::files::FileId;
+use crate::kernel::probed_files::{Probe, ProbedFile};
 use crate::kernel::uprobes::{Scope, TrapCosts, Uprobes};
 use crate::prefetch::read_loaded;
 use crate::process_maps::{Mapping, Mappings};
@@ -32,7 +32,7 @@ pub struct Programs {
 #[derive(Debug)]
 pub struct Image {
     /// Kept open so that the file stays reachable after it is renamed or its process ends.
-    file: File,
+    file: ProbedFile,
     name: String,
     entries: Entries,
     /// Link-time address minus file offset.
@@ -41,13 +41,14 @@ pub struct Image {
 
 impl Image {
     /// Opens the file behind a mapping and looks for function entries and exits in it.
-    fn open(pid: u32, mapping: &Mapping, version: Version) -> io::Result<Self> {
+    fn open(pid: u32, id: FileId, mapping: &Mapping, version: Version) -> io::Result<Self> {
         let mut failure = io::Error::from(io::ErrorKind::NotFound);
         for way in mapping.ways(pid) {
             match File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&way) {
                 Ok(file) => {
                     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-                    let bytes = read_loaded(&file, file.metadata()?.len()).ok_or_else(invalid)?;
+                    let file = ProbedFile::new(file, id);
+                    let bytes = read_loaded(file.file(), file.file().metadata()?.len()).ok_or_else(invalid)?;
                     let elf = Elf::parse(&bytes).map_err(|_| invalid())?;
                     let delta = elf.code_delta().ok_or_else(invalid)?;
                     return Ok(Self {
@@ -61,11 +62,6 @@ impl Image {
             }
         }
         Err(failure)
-    }
-
-    fn path(&self) -> CString {
-        // Safe from races with other processes: the kernel resolves this path in our own process.
-        CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default()
     }
 
     /// Says in words which of its calls cannot be seen.
@@ -105,7 +101,7 @@ pub struct Watching {
     everybody: bool,
     images: HashMap<FileId, Rc<Image>>,
     subjects: HashMap<u32, Subject>,
-    probes: HashMap<Target, Vec<OwnedFd>>,
+    probes: HashMap<Target, Vec<Probe>>,
     /// What the user has already been told. Each new window would repeat it otherwise.
     reported: HashSet<String>,
 }
@@ -164,9 +160,20 @@ impl Watching {
     }
 
     /// Removes a process that has ended or runs another program now. Returns its probes.
-    pub fn remove(&mut self, pid: u32) -> Vec<OwnedFd> {
+    pub fn remove(&mut self, pid: u32) -> Vec<Probe> {
         self.subjects.remove(&pid);
         self.probes.remove(&Target::Process(pid)).unwrap_or_default()
+    }
+
+    /// A file was written to, so that its probes are gone. The next process that maps it gets new ones.
+    pub fn rewritten(&mut self, file: FileId) {
+        let Some(image) = self.images.remove(&file) else { return };
+        self.probes.remove(&Target::File(file));
+        for (pid, subject) in &mut self.subjects {
+            if subject.image.take_if(|of_process| Rc::ptr_eq(of_process, &image)).is_some() {
+                self.probes.remove(&Target::Process(*pid));
+            }
+        }
     }
 
     /// Attaches the missing probes. `cost` is the run time of a program in nanoseconds, without the trap.
@@ -194,8 +201,7 @@ impl Watching {
         notes
     }
 
-    fn put(&self, image: &Image, target: Target, cost: u32, failures: &mut Vec<String>) -> Vec<OwnedFd> {
-        let path = image.path();
+    fn put(&self, image: &Image, target: Target, cost: u32, failures: &mut Vec<String>) -> Vec<Probe> {
         let scope = match target {
             Target::Process(pid) => Scope::Process(pid),
             Target::File(_) => Scope::Everybody,
@@ -205,7 +211,7 @@ impl Watching {
             let trap = if site.stepped { self.costs.stepped } else { self.costs.cheap };
             let cookie = site.cookie(trap.saturating_add(cost)).0;
             let offset = site.address.wrapping_sub(image.delta);
-            match self.uprobes.attach(program.as_fd(), &path, offset, scope, cookie) {
+            match self.uprobes.attach(program.as_fd(), &image.file, offset, scope, cookie) {
                 Ok(probe) => probes.push(probe),
                 // The process has just ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -221,7 +227,7 @@ impl Watching {
     }
 
     /// Detaches all probes and returns them.
-    pub fn detach(&mut self) -> Vec<OwnedFd> {
+    pub fn detach(&mut self) -> Vec<Probe> {
         self.probes.drain().flat_map(|(_, probes)| probes).collect()
     }
 }
@@ -230,5 +236,5 @@ fn open(pid: u32, version: &str, file: FileId) -> io::Result<Image> {
     let version = Version::parse(version.as_bytes()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     let mappings = Mappings::of(pid)?;
     let mapping = mappings.iter().find(|mapping| mapping.file == Some(file));
-    Image::open(pid, mapping.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?, version)
+    Image::open(pid, file, mapping.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?, version)
 }

@@ -5,6 +5,7 @@ use pyobs_model::{Event, MemInfoChange, MemInfoId, Nanos, ProcessRef};
 use super::{Nrt, Programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
+use crate::files::FileId;
 use crate::kernel::object::Object;
 use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
@@ -53,6 +54,10 @@ impl Collector for MemInfos {
 
     fn ended(&mut self, pid: u32, _at: Nanos, _context: &mut Context) {
         self.nrt.ended(pid);
+    }
+
+    fn rewritten(&mut self, file: FileId) {
+        self.nrt.rewritten(file);
     }
 
     fn mapped(&mut self, context: &mut Context) {

@@ -7,6 +7,7 @@ use pyobs_model::{Event, Nanos, ProcessRef, TransferChange, TransferId};
 use super::{Ucx, number, programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
+use crate::files::FileId;
 use crate::kernel::object::Object;
 use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
@@ -56,6 +57,10 @@ impl Collector for Transfers {
 
     fn ended(&mut self, pid: u32, at: Nanos, context: &mut Context) {
         self.ucx.ended(pid, at, &mut context.events);
+    }
+
+    fn rewritten(&mut self, file: FileId) {
+        self.ucx.rewritten(file);
     }
 
     fn mapped(&mut self, context: &mut Context) {

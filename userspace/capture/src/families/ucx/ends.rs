@@ -5,14 +5,13 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Programs;
 use super::sites::{Of, Program};
 use crate::families::extension::attach_to;
 use crate::files::FileId;
+use crate::kernel::probed_files::{Probe, ProbedFile};
 use crate::kernel::uprobes::{Uprobes, close_later};
 
 /// Where to attach a probe in a file.
@@ -28,7 +27,7 @@ pub(super) struct At {
 struct Group {
     places: Vec<At>,
     /// One per place, or none.
-    probes: Vec<OwnedFd>,
+    probes: Vec<Probe>,
 }
 
 impl Group {
@@ -37,7 +36,7 @@ impl Group {
     }
 
     /// Attaches the missing probes. If one cannot be attached, the whole group is given up.
-    fn attach(&mut self, file: &File, uprobes: Uprobes, programs: &Programs) -> Result<(), String> {
+    fn attach(&mut self, file: &ProbedFile, uprobes: Uprobes, programs: &Programs) -> Result<(), String> {
         let put = |at: &At| attach_to(file, uprobes, at.program.of(programs), at.offset, at.cookie);
         let new: Result<Vec<_>, _> = self.places[self.probes.len()..].iter().map(put).collect();
         match new {
@@ -52,7 +51,7 @@ impl Group {
 }
 
 struct Followed {
-    file: File,
+    file: ProbedFile,
     /// Ends of calls, which a UCXX may report instead.
     calls: Group,
     /// Other ends of transfers.
@@ -77,7 +76,7 @@ impl Ends {
     }
 
     /// Records where a library has ends of calls, and attaches probes to its other ends.
-    pub(super) fn place(&mut self, id: FileId, file: File, calls: Vec<At>, rest: Vec<At>) -> Result<(), String> {
+    pub(super) fn place(&mut self, id: FileId, file: ProbedFile, calls: Vec<At>, rest: Vec<At>) -> Result<(), String> {
         let mut followed = Followed { file, calls: Group::new(calls), rest: Group::new(rest) };
         if self.is_on {
             followed.rest.attach(&followed.file, self.uprobes, &self.programs)?;
@@ -87,7 +86,7 @@ impl Ends {
     }
 
     /// Handles the first sight of a completion callback, in a file that `open` opens.
-    pub(super) fn called_back(&mut self, id: FileId, at: At, open: impl FnOnce() -> Option<File>) {
+    pub(super) fn called_back(&mut self, id: FileId, at: At, open: impl FnOnce() -> Option<ProbedFile>) {
         let followed = match self.files.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -100,6 +99,12 @@ impl Ends {
             // Without this probe a transfer's end is seen when its request is freed.
             let _ = followed.rest.attach(&followed.file, self.uprobes, &self.programs);
         }
+    }
+
+    /// The probes of this file are gone.
+    pub(super) fn rewritten(&mut self, id: FileId) {
+        self.files.remove(&id);
+        self.publishing.remove(&id);
     }
 
     pub(super) fn publishes(&mut self, id: FileId) {

@@ -2,9 +2,7 @@
 //! millions of times a second, and a probe makes each call forty times as slow.
 
 use std::collections::HashMap;
-use std::ffi::CString;
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +12,7 @@ use pyobs_abi::control;
 use pyobs_model::Nanos;
 
 use crate::files::FileId;
+use crate::kernel::probed_files::ProbedFile;
 use crate::kernel::uprobes::{Scope, Uprobes};
 
 /// The longest window, including the time to attach the probe.
@@ -27,7 +26,7 @@ const PROCESSES_MAX: usize = 4096;
 
 /// The function's place in a library.
 struct Place {
-    file: File,
+    file: ProbedFile,
     offset: u64,
 }
 
@@ -56,10 +55,16 @@ impl Progress {
         Self { program, uprobes, places, processes, window: None, next: Instant::now(), last: 0 }
     }
 
-    pub(super) fn place(&mut self, id: FileId, file: File, offset: u64) {
+    pub(super) fn place(&mut self, id: FileId, file: ProbedFile, offset: u64) {
         if self.places.len() < FILES_MAX {
             self.places.insert(id, Arc::new(Place { file, offset }));
         }
+    }
+
+    /// The code of this file is another one now.
+    pub(super) fn rewritten(&mut self, id: FileId) {
+        self.places.remove(&id);
+        self.processes.retain(|_, (file, _)| *file != id);
     }
 
     pub(super) fn has(&mut self, pid: u32, file: FileId) {
@@ -108,9 +113,7 @@ impl Progress {
         let (pid, uprobes, program) = (*pid, self.uprobes, Arc::clone(&self.program));
         let end = Instant::now() + WINDOW;
         let count = move || {
-            // Safe from races with other processes: the kernel resolves this path in our own process.
-            let path = CString::new(format!("/proc/self/fd/{}", place.file.as_raw_fd())).unwrap_or_default();
-            let probe = uprobes.attach(program.as_fd(), &path, place.offset, Scope::Process(pid), 0).ok()?;
+            let probe = uprobes.attach(program.as_fd(), &place.file, place.offset, Scope::Process(pid), 0).ok()?;
             let counted = end.saturating_duration_since(Instant::now());
             std::thread::sleep(counted);
             drop(probe);

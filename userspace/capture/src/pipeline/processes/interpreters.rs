@@ -28,7 +28,7 @@ impl Processes {
     pub(super) fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
         // The process has ended, or we may not read its map.
         let Ok(mappings) = self.read_map(pid) else { return };
-        let found = self.examine(pid, &mappings, tries);
+        let found = self.examine(pid, &mappings, tries, events);
         self.forget_changed();
         let found = match found {
             Ok(Some(found)) => found,
@@ -85,7 +85,13 @@ impl Processes {
         }
     }
 
-    fn examine(&mut self, pid: u32, mappings: &Mappings, tries: u32) -> Result<Option<Attachment>, NotAttached> {
+    fn examine(
+        &mut self,
+        pid: u32,
+        mappings: &Mappings,
+        tries: u32,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<Attachment>, NotAttached> {
         let (mut interpreters, mut libc) = (Vec::new(), None);
         for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
             // The file is gone with its process, or is on a file system that root may not read.
@@ -119,12 +125,24 @@ impl Processes {
             // The loader maps a known C library after what needs it.
             return Err(NotAttached::NotYet);
         }
-        attached::attach(pid, *file, found, mapping, libc.as_ref()).map(Some)
+        let attached = attached::attach(pid, *file, found, mapping, libc.as_ref())?;
+        for other in interpreters.iter().filter(|other| rank(other) == Some(true) && other.0.start != mapping.start) {
+            events.push(self.lost(Reason::InterpreterLeftOut, 1));
+            let name = &other.0.name;
+            self.note_once(format!(
+                "{name}: a second CPython in process {pid}; only the Python frames of {} are seen there",
+                mapping.name
+            ));
+        }
+        Ok(Some(attached))
     }
 
     /// Tells the user about an interpreter that is not watched, once for all of its processes.
     fn refuse(&mut self, name: &str, sentence: &str) {
-        let note = format!("{name}: {sentence}; of its processes only native and kernel frames are seen");
+        self.note_once(format!("{name}: {sentence}; of its processes only native and kernel frames are seen"));
+    }
+
+    fn note_once(&mut self, note: String) {
         if self.refused.len() < REFUSED_MAX && self.refused.insert(note.clone()) {
             self.notes.push(note);
         }
