@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
 
-use pyobs_model::{Family, Sampler};
+use pyobs_model::Family;
 
 use super::{ALL, Area, Check, Status, plain, refusal, rights, sys};
-use crate::kernel::addresses::{DEVICES, Unit};
 
 const EVERYBODY: i32 = -1;
 
@@ -16,7 +14,6 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     let cpus = online_cpus();
     every_cpu(&mut area, &cpus);
     let cpu = cpus.first().copied().unwrap_or(0);
-    precise(&mut area, cpu);
     notices(&mut area, cpu);
     paranoid(&mut area);
     rate_limit(&mut area);
@@ -60,36 +57,6 @@ fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
         sys::attach_to_event(&event, &program)
     });
     area.tried("program on a sample", &[Family::Cpu], attached, "a program was attached to cpu-clock", todo);
-}
-
-/// PEBS or IBS: samples of loads and stores with their address.
-fn precise(area: &mut Area<'_>, cpu: i32) {
-    const TODO: &str = "nothing: addresses are decoded from the instructions of clock samples";
-    const NAME: &str = "precise memory samples";
-    const FAMILIES: &[Family] = &[Family::Redundancy];
-    const UNTRIED: &str =
-        "they choose what is watched (the authors had no machine with them: tried on page faults in their place)";
-    let lacks = |area: &mut Area<'_>, what: &str, error: &io::Error| {
-        area.lacks(NAME, FAMILIES, Status::Degraded, absence(what, error), TODO);
-    };
-    let Some(unit) = Unit::find(Path::new(DEVICES)) else {
-        let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
-        attributes.__bindgen_anon_1.sample_period = 1_000_000;
-        return match sys::open_event(&attributes, EVERYBODY, cpu) {
-            Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", TODO),
-            Err(error) => lacks(area, "neither PEBS nor IBS", &error),
-        };
-    };
-    let name = if unit.sampler == Sampler::Ibs { "IBS" } else { "PEBS" };
-    match unit.try_on(u32::try_from(cpu).unwrap_or(0)) {
-        Ok(()) => area.works(NAME, FAMILIES, format!("{name} was opened and closed: {UNTRIED}")),
-        Err(error) => lacks(area, &format!("{name} is refused"), &error),
-    }
-}
-
-/// To a user without privileges, an error says nothing about the hardware.
-fn absence(what: &str, error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::PermissionDenied { refusal(error) } else { format!("{what} ({})", plain(error)) }
 }
 
 /// The kernel's notices of every new mapping, name, fork and exit of a process.
