@@ -5,38 +5,19 @@ use std::io::{self, BufRead, BufReader};
 
 use pyobs_model::Family;
 
-use super::{ALL, Area, Check, Status, plain, refusal, rights, sys};
+use super::{ALL, Area, Check, Status, refusal, rights, sys};
 
 const EVERYBODY: i32 = -1;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("sampling", checks);
-    let cpus = online_cpus();
+    let cpus = aya::util::online_cpus().unwrap_or_else(|_| vec![0]);
+    let cpus: Vec<i32> = cpus.into_iter().map(u32::cast_signed).collect();
     every_cpu(&mut area, &cpus);
-    let cpu = cpus.first().copied().unwrap_or(0);
-    notices(&mut area, cpu);
+    notices(&mut area, cpus[0]);
     paranoid(&mut area);
     rate_limit(&mut area);
     kernel_symbols(&mut area);
-}
-
-fn online_cpus() -> Vec<i32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let cpus = parse_cpus(text.trim());
-    if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// `0-3,8` is 0, 1, 2, 3 and 8.
-fn parse_cpus(text: &str) -> Vec<i32> {
-    const MOST: usize = 8192;
-    text.split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.parse::<i32>().ok()?..=last.parse().ok()?)
-        })
-        .flatten()
-        .take(MOST)
-        .collect()
 }
 
 fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
@@ -52,7 +33,7 @@ fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
         todo,
     );
 
-    let attached = sys::open_event(&attributes, EVERYBODY, cpus.first().copied().unwrap_or(0)).and_then(|event| {
+    let attached = sys::open_event(&attributes, EVERYBODY, cpus[0]).and_then(|event| {
         let program = sys::load_program(sys::PROG_PERF_EVENT, None)?;
         sys::attach_to_event(&event, &program)
     });
@@ -140,17 +121,4 @@ fn symbols_visible() -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_are_ranges_and_numbers() {
-        assert_eq!(parse_cpus("0-3,8"), [0, 1, 2, 3, 8]);
-        assert_eq!(parse_cpus("0"), [0]);
-        assert_eq!(parse_cpus(""), [0; 0]);
-        assert_eq!(parse_cpus("0-2147483647").len(), 8192);
-    }
 }
