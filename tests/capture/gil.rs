@@ -142,7 +142,7 @@ impl Process {
         let at = |offset: u32| gil.wrapping_add_signed(offset.cast_signed().into());
         let condition = at(layout.gil_condition);
         (
-            self.memory.read_i32(at(layout.gil_locked)).unwrap(),
+            self.memory.read_u32(at(layout.gil_locked)).unwrap().cast_signed(),
             self.word(at(layout.gil_holder), 0),
             condition..condition + u64::from(layout.gil_condition_size),
         )

@@ -27,8 +27,8 @@ fn f_frame(layout: &Layout) -> u64 {
 fn lasti(memory: &ProcessMemory, layout: &Layout, frame_object: u64, code: u64) -> i32 {
     let field = |frame: u64| frame + u64::from(layout.frame.instruction);
     match layout.frame.position {
-        Position::ByteIndex => memory.read_i32(field(frame_object)).unwrap(),
-        Position::UnitIndex => memory.read_i32(field(frame_object)).unwrap() * 2,
+        Position::ByteIndex => memory.read_u32(field(frame_object)).unwrap().cast_signed(),
+        Position::UnitIndex => memory.read_u32(field(frame_object)).unwrap().cast_signed() * 2,
         Position::PreviousPointer | Position::CurrentPointer => {
             let frame = memory.read_u64(frame_object + f_frame(layout)).unwrap();
             assert_eq!(memory.read_u64(frame + u64::from(layout.frame.code)).unwrap(), code);

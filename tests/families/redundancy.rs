@@ -11,8 +11,6 @@ mod faults;
 mod hidden;
 #[path = "redundancy/left_out.rs"]
 mod left_out;
-#[path = "redundancy/precise.rs"]
-mod precise;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +51,6 @@ fn main() -> ExitCode {
     cases.extend(hidden::cases());
     cases.extend(faults::cases());
     cases.extend(left_out::cases());
-    cases.extend(precise::cases());
     pyobs_tests::run(cases)
 }
 

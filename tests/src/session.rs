@@ -1,6 +1,6 @@
 //! Options for sessions of `pyobs-capture` itself, for what the `pyobs` command has no options for.
 
-use pyobs_capture::session::{Addresses, Options, Targets, Walk};
+use pyobs_capture::session::{Options, Targets, Walk};
 use pyobs_model::Family;
 
 /// A session for one process, without a budget that binds.
@@ -16,7 +16,6 @@ pub fn options(pid: u32, probes: &[Family], rate_hz: u32) -> Options {
         libraries: Vec::new(),
         budget_binds_calls: false,
         walk: Walk::Best,
-        addresses: Addresses::Best,
         iterators: true,
     }
 }

@@ -16,8 +16,7 @@ pub const NOT_DECODED: u32 = u32::MAX;
 pub const OPERANDS: usize = 8;
 
 /// `REDUNDANCY_REGISTERS`: the registers of the `CPU_SAMPLE` with the same thread and time, which was taken in native
-/// code that Python called. Or those of a sample that the processor took of a memory access; that has an address, and
-/// no `CPU_SAMPLE`.
+/// code that Python called.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
@@ -26,8 +25,6 @@ pub struct Registers {
     pub general: [u64; 16],
     pub ip: u64,
     pub flags: u64,
-    /// The address that the instruction accessed, if the processor reported it; 0 for samples of the clock.
-    pub address: u64,
     /// The base of FS, where the thread's own data lies.
     pub thread_pointer: u64,
     /// The address of the innermost Python frame.
@@ -49,7 +46,7 @@ pub struct Registers {
     pub operands: [Operand; OPERANDS],
 }
 
-shared!(Registers, 40 + 16 * 8 + 9 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
+shared!(Registers, 40 + 16 * 8 + 8 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
 
 /// An operand of a bytecode instruction.
 #[repr(C)]

@@ -22,16 +22,24 @@ pub fn cpu_sample(context: PerfEventContext) -> u32 {
     sample(&context, |_, _| ())
 }
 
-/// A thread to walk.
-struct Found {
-    number: u32,
-    walk: &'static mut Walk,
-    process: &'static Process,
-    registers: Registers,
+/// Walks the thread and sends its stack, then calls `then`.
+#[inline(always)]
+pub fn sample(context: &PerfEventContext, then: impl Fn(&Walk, &Registers)) -> u32 {
+    let Some((number, walk, process)) = begin() else { return 0 };
+    let registers = registers(context, walk);
+    if walk.sample.flags & flags::KERNEL_MODE != 0 {
+        kernel_stack(context, walk);
+    }
+    walk.start(process, &registers);
+    Walk::run(number);
+    walk.send();
+    then(walk, &registers);
+    0
 }
 
+/// The walk of the thread that runs on this CPU, and its process; `None` if it is not sampled.
 #[inline(always)]
-fn found(context: &PerfEventContext) -> Option<Found> {
+fn begin() -> Option<(u32, &'static mut Walk, &'static Process)> {
     let tgid = pid();
     if tgid == 0 {
         return None; // the idle thread
@@ -45,35 +53,7 @@ fn found(context: &PerfEventContext) -> Option<Found> {
     let walk = Walk::begin(number, SLOT_INTERRUPT)?;
     walk.sample.header = ring::header(record::CPU_SAMPLE);
     walk.sample.weight = weight;
-    let registers = registers(context, walk);
-    Some(Found { number, walk, process, registers })
-}
-
-/// Walks the thread and sends its stack, then calls `then`.
-#[inline(always)]
-pub fn sample(context: &PerfEventContext, then: impl Fn(&Walk, &Registers)) -> u32 {
-    let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
-    if walk.sample.flags & flags::KERNEL_MODE != 0 {
-        kernel_stack(context, walk);
-    }
-    walk.start(process, &registers);
-    Walk::run(number);
-    walk.send();
-    then(walk, &registers);
-    0
-}
-
-/// Walks a thread in user mode and calls `then`, which sends what it needs. A program for precise events may not ask
-/// for the kernel's stack.
-#[inline(always)]
-pub fn walk_user(context: &PerfEventContext, then: impl Fn(&Walk)) -> u32 {
-    let Some(Found { number, walk, process, registers }) = found(context) else { return 0 };
-    if walk.sample.flags & flags::KERNEL_MODE == 0 {
-        walk.start(process, &registers);
-        Walk::run(number);
-        then(walk);
-    }
-    0
+    Some((number, walk, process))
 }
 
 /// Returns the registers of user space: the interrupted ones if the thread was in user mode, else those saved at kernel

@@ -47,24 +47,11 @@ static REDUNDANCY_WATCHES: HashMap<WatchKey, Watch> = HashMap::with_max_entries(
 /// Does what `cpu_sample` does, then sends the registers.
 #[perf_event]
 pub fn redundancy_sample(context: PerfEventContext) -> u32 {
-    cpu::sample(&context, |walk, _| send_registers(&context, walk, 0))
-}
-
-/// A sample that the processor took of a memory access. AMD's processors also sample other instructions, which have no
-/// address.
-#[perf_event]
-pub fn redundancy_access(context: PerfEventContext) -> u32 {
-    let data: *const bpf_perf_event_data = context.as_ptr().cast();
-    // SAFETY: the context of a perf event program is a bpf_perf_event_data; the verifier checks each access.
-    let address = unsafe { (&raw const (*data).addr).read_volatile() };
-    if address == 0 {
-        return 0;
-    }
-    cpu::walk_user(&context, |walk| send_registers(&context, walk, address))
+    cpu::sample(&context, |walk, _| send_registers(&context, walk))
 }
 
 #[inline(always)]
-fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
+fn send_registers(context: &PerfEventContext, walk: &Walk) {
     let sample = &walk.sample;
     if sample.flags & flags::KERNEL_MODE != 0 || sample.frames == 0 || sample.native_frames < 2 {
         return;
@@ -75,7 +62,7 @@ fn send_registers(context: &PerfEventContext, walk: &Walk, address: u64) {
     }
     let is_skipped = is_skipped();
     let record = ring::in_place(|record: *mut Registers| {
-        fill_registers(record, context, walk, address, is_skipped);
+        fill_registers(record, context, walk, is_skipped);
         true
     });
     ring::send(record, route(if is_skipped { Wake::Never } else { Wake::Now }));
@@ -89,7 +76,7 @@ fn route(wake: Wake) -> Route {
 }
 
 #[inline(always)]
-fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Walk, address: u64, is_skipped: bool) {
+fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Walk, is_skipped: bool) {
     let sample = &walk.sample;
     // SAFETY: the record is ours until it is sent, and everything in it that user space reads is written; the context
     // of a perf event program is a bpf_perf_event_data, and the verifier checks each access.
@@ -117,7 +104,6 @@ fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Wal
         ];
         (*record).ip = (&raw const (*regs).rip).read_volatile();
         (*record).flags = (&raw const (*regs).eflags).read_volatile();
-        (*record).address = address;
         (*record).thread_pointer = thread_pointer();
         (*record).frame = innermost(&walk.layout, walk.top);
         (*record).natives = sample.native_frames.min(NATIVE as u32);

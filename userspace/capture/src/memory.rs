@@ -45,10 +45,6 @@ pub trait Memory {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    fn read_i32(&self, address: u64) -> io::Result<i32> {
-        self.read_u32(address).map(u32::cast_signed)
-    }
-
     fn read_u64(&self, address: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
@@ -168,7 +164,7 @@ mod tests {
     fn reads_words_and_batches() {
         let (first, second) = (0x1122_3344_5566_7788_u64, -7_i32);
         assert_eq!(own().read_u64(address(&first)).unwrap(), first);
-        assert_eq!(own().read_i32(address(&second)).unwrap(), second);
+        assert_eq!(own().read_u32(address(&second)).unwrap().cast_signed(), second);
         assert_eq!(own().read_u8(address(&first)).unwrap(), 0x88);
         let (mut a, mut b, mut nothing) = ([0; 8], [0; 4], []);
         own().read_many(&mut [(address(&second), &mut b), (0, &mut nothing), (address(&first), &mut a)]).unwrap();

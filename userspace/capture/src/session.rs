@@ -37,7 +37,7 @@ use crate::pipeline::stacks::Stacks;
 use crate::registry;
 
 pub use self::error::{CaptureError, StartError};
-pub use self::options::{Addresses, Options, Targets, Walk};
+pub use self::options::{Options, Targets, Walk};
 use self::poll_schedule::{News, PollSchedule};
 use self::requested::Requested;
 

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{ModelBuilder, exported, frame, meta};
+use common::{ModelBuilder, exported, frame, gil_wait, meta};
 use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
 use serde_json::Value;
@@ -84,18 +84,7 @@ fn example() -> Model {
     let waits = it.stack(&[main]);
     it.model.apply(&sleep(waits, 500_000_000, 1_700_000));
     it.model.apply(&sleep(waits, 600_000_000, 1_700_000));
-    it.model.apply(&Event::GilWait(GilWait {
-        from: Nanos(700_000_000).saturating_sub(Nanos(5_000_000)),
-        stacks: 1,
-        at: Nanos(700_000_000),
-        process: ProcessRef(0),
-        tid: Tid(4250),
-        stack: waits,
-        holder: Some(GilHolder { tid: Tid(4242), stack: waits }),
-        length: Nanos(5_000_000),
-        count: 1,
-        total: Nanos(5_000_000),
-    }));
+    it.model.apply(&gil_wait(waits, 700_000_000, 5_000_000));
     it.model
 }
 

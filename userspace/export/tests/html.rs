@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use common::page::{Element, page};
-use common::{ModelBuilder, exported, found, frame, meta, parsed_svg};
+use common::{ModelBuilder, exported, found, frame, gil_wait, meta, parsed_svg};
 use pyobs_export::{Format, Options, Weight};
 use pyobs_model::*;
 
@@ -34,18 +34,7 @@ fn example(name: &str) -> Model {
         total: Nanos(400_000_000),
         waker: Some(Waker { pid: Pid(4242), tid: Tid(4242), name: name.into() }),
     }));
-    it.model.apply(&Event::GilWait(GilWait {
-        from: Nanos(550_000_000).saturating_sub(Nanos(5_000_000)),
-        stacks: 1,
-        at: Nanos(550_000_000),
-        process: ProcessRef(0),
-        tid: Tid(4250),
-        stack: waits,
-        holder: Some(GilHolder { tid: Tid(4242), stack: waits }),
-        length: Nanos(5_000_000),
-        count: 1,
-        total: Nanos(5_000_000),
-    }));
+    it.model.apply(&gil_wait(waits, 550_000_000, 5_000_000));
     it.model.apply(&Event::Shed { at: Nanos(0), what: name.into() });
     stores(waits, name).iter().for_each(|event| it.model.apply(event));
     it.model

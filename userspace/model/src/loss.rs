@@ -42,7 +42,6 @@ reasons! {
     InterpreterUnknown = "interpreter_unknown", "the interpreter's version or layout is not known to this pyobs";
     InterpreterLeftOut = "interpreter_left_out", "a process runs several CPythons, and the Python frames of only one are read";
     ThreadStateUnknown = "thread_state_unknown", "this interpreter's path to the thread state could not be found";
-    ProcessUnreadable = "process_unreadable", "the process's memory map could not be read";
     TableFull = "table_full", "a table of fixed size was full: more processes, frames or stacks than pyobs keeps";
     TableBusy = "table_busy", "a process or a shared segment was not entered into its table, because another CPU held the lock too long";
     SidebandLost = "sideband_lost", "the kernel dropped notices of new mappings; all processes were scanned again";
@@ -62,7 +61,6 @@ reasons! {
     SegmentTableFull = "segment_table_full", "more shared segments, or processes that hold them, than pyobs keeps";
     SegmentUnseen = "segment_unseen", "a shared mapping could not be examined when it was made";
     DescriptorsUnseen = "descriptors_unseen", "a message had more parts than pyobs searches for descriptors";
-    SegmentRepaired = "segment_repaired", "what a process holds of a shared segment was corrected by examining the process";
     SegmentHolderMissed = "segment_holder_missed", "a process holds a shared segment whose open or map event was not seen";
     SegmentDescriptorMissed = "segment_descriptor_missed", "examining a process found an unknown descriptor of a shared segment";
     SegmentDescriptorGone = "segment_descriptor_gone", "examining a process found that a descriptor of a shared segment is gone";
@@ -84,6 +82,7 @@ reasons! {
     MappingsLeftOut = "mappings_left_out", "a process has more executable mappings than pyobs keeps: native frames in the others have no names";
     ReadHeldUp = "read_held_up", "memory of a process, or a file that it maps, could not be read in time";
     CacheEvicted = "cache_evicted", "a full cache evicted an entry, which is read again when needed";
+    Unrecognized = "unrecognized", "a reason in the recording that this pyobs does not know";
     BudgetShed = "budget_shed", "samples were left out to stay inside --budget";
 }
 

@@ -16,10 +16,8 @@ struct Born {
 }
 
 fn model(all: &[Born]) -> Model {
-    let text = String::new;
     let probes = vec!["arena".to_owned()];
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let meta = Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() };
+    let meta = Meta { rate_hz: 99, probes, ..Meta::default() };
     let mut model = Model::new(meta, History::All);
     let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });

@@ -11,18 +11,7 @@ const MS: u64 = 1_000_000;
 /// apart.
 fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
     let probes = Family::names();
-    let text = String::new;
-    let meta = Meta {
-        started: text(),
-        host: text(),
-        kernel: text(),
-        pyobs: text(),
-        rate_hz: 100,
-        cpus: 2,
-        probes,
-        sampler: text(),
-        ..Meta::default()
-    };
+    let meta = Meta { rate_hz: 100, cpus: 2, probes, ..Meta::default() };
     let mut model = Model::new(meta, History::All);
     let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });

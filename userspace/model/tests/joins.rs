@@ -21,9 +21,7 @@ const POLLS: StackId = StackId(4);
 
 fn model(events: impl IntoIterator<Item = Event>) -> Model {
     let probes = Family::names();
-    let text = String::new;
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let meta = Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler, ..Meta::default() };
+    let meta = Meta { rate_hz: 100, probes, ..Meta::default() };
     let mut model = Model::new(meta, History::All);
     let frame = |function: &str, kind, module: Option<&str>, line| Frame {
         kind,

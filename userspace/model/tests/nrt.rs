@@ -9,13 +9,8 @@ const SITES: u32 = 40_000;
 
 #[test]
 fn sites_without_live_meminfos_are_forgotten_but_counted() {
-    let text = String::new;
     let probes = vec!["nrt".to_owned()];
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(
-        Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() },
-        History::All,
-    );
+    let mut model = Model::new(Meta { rate_hz: 99, probes, ..Meta::default() }, History::All);
     let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });
     for number in 0..SITES {

@@ -6,13 +6,8 @@ use pyobs_model::views::pair_tree;
 use pyobs_model::*;
 
 fn model() -> Model {
-    let text = String::new;
     let probes = vec!["redundancy".to_owned()];
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(
-        Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() },
-        History::All,
-    );
+    let mut model = Model::new(Meta { rate_hz: 99, probes, ..Meta::default() }, History::All);
     let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });
     for (id, function) in (0..).zip(["main", "one", "other"]) {

@@ -14,14 +14,14 @@ const PROCESS: ProcessRef = ProcessRef(0);
 const SEGMENT: RegionId = RegionId::Segment(SegmentId(0));
 const SPACE: Space = Space::Segments(PID);
 
+/// The innermost region at an address now.
+fn region(model: &Model, address: u64) -> Option<&Region> {
+    model.region_at_time(PROCESS, address, Nanos(u64::MAX))
+}
+
 fn model() -> Model {
-    let text = String::new;
     let probes = ["shm", "arena", "nrt"].map(str::to_owned).to_vec();
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(
-        Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() },
-        History::All,
-    );
+    let mut model = Model::new(Meta { rate_hz: 99, probes, ..Meta::default() }, History::All);
     let process = Process { pid: PID, ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: PROCESS, process });
     model.apply(&Event::Stack { id: StackId(0), frames: [].into() });
@@ -56,12 +56,12 @@ fn begun(kind: &str, address: u64, bytes: u64) -> ArenaChange {
 fn a_mapping_covers_exactly_its_range_and_lifetime() {
     let mut model = model();
     at(&mut model, 10, mapped(0x1000, 0x3000, 0x8000));
-    let found = *model.region_at(PROCESS, 0x3fff).unwrap();
+    let found = *region(&model, 0x3fff).unwrap();
     assert_eq!((found.id, found.address, found.offset, found.born), (SEGMENT, 0x1000, 0x8000, Nanos(10)));
-    assert_eq!((model.region_at(PROCESS, 0xfff), model.region_at(PROCESS, 0x4000)), (None, None));
+    assert_eq!((region(&model, 0xfff), region(&model, 0x4000)), (None, None));
     at(&mut model, 20, unmapped(0x2000, 0x1000));
-    assert_eq!(model.region_at(PROCESS, 0x2000), None);
-    assert_eq!(model.region_at(PROCESS, 0x3000).unwrap().offset, 0xa000);
+    assert_eq!(region(&model, 0x2000), None);
+    assert_eq!(region(&model, 0x3000).unwrap().offset, 0xa000);
     for (time, is_there) in [(9, false), (10, true), (19, true), (20, false)] {
         assert_eq!(model.region_at_time(PROCESS, 0x2fff, Nanos(time)).is_some(), is_there, "{time}");
     }
@@ -117,7 +117,7 @@ fn an_ended_process_has_no_regions() {
     assert_eq!(model.mappings(PID).count(), 0);
     arena(&mut model, 13, 0, begun("pymalloc", 0x8000, 0x1000));
     model.apply(&Event::ProcessEnd { id: PROCESS, at: Nanos(20) });
-    assert_eq!(model.region_at(PROCESS, 0x8000), None);
+    assert_eq!(region(&model, 0x8000), None);
     assert!(model.region_at_time(PROCESS, 0x8000, Nanos(19)).is_some());
     // Regions of one process do not appear in another.
     let process = Process { pid: PID, ppid: Pid(1), command: "next".into(), python: None, started: Some(Nanos(21)) };
@@ -134,7 +134,7 @@ fn a_meminfo_whose_death_is_reported_before_its_birth_existed_in_between() {
     model.apply(&meminfo(10, born));
     let is_there = |at| model.region_at_time(PROCESS, 0x510, Nanos(at)).is_some();
     assert_eq!([5, 10, 29, 30].map(is_there), [false, true, true, false]);
-    assert_eq!(model.region_at(PROCESS, 0x510), None);
+    assert_eq!(region(&model, 0x510), None);
 }
 
 #[test]

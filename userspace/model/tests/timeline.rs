@@ -13,12 +13,7 @@ const IO: Tid = Tid(43);
 
 fn model() -> Model {
     let probes = Family::names();
-    let text = String::new;
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model = Model::new(
-        Meta { started, host, kernel, pyobs, rate_hz: 100, probes, sampler, ..Meta::default() },
-        History::All,
-    );
+    let mut model = Model::new(Meta { rate_hz: 100, probes, ..Meta::default() }, History::All);
     for (function, id) in ["compute", "receive"].into_iter().zip(0..) {
         let (kind, file) = (FrameKind::Python, Some("/app/main.py".into()));
         let frame = Frame { kind, function: function.into(), module: None, file, line: Some(id + 1), first_line: None };

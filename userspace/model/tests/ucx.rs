@@ -24,11 +24,8 @@ const SENDS: StackId = StackId(0);
 const SHUTDOWN: StackId = StackId(1);
 
 fn model(history: History) -> Model {
-    let text = String::new;
     let probes = Family::names();
-    let (started, host, kernel, pyobs, sampler) = (text(), text(), text(), text(), text());
-    let mut model =
-        Model::new(Meta { started, host, kernel, pyobs, rate_hz: 99, probes, sampler, ..Meta::default() }, history);
+    let mut model = Model::new(Meta { rate_hz: 99, probes, ..Meta::default() }, history);
     let python = |function: &str, file: &str, line| Frame {
         kind: FrameKind::Python,
         function: function.into(),

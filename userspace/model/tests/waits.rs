@@ -26,21 +26,7 @@ const IO: Tid = Tid(43);
 
 fn model(history: History) -> Model {
     let probes = Family::names();
-    let text = String::new;
-    let mut model = Model::new(
-        Meta {
-            started: text(),
-            host: text(),
-            kernel: text(),
-            pyobs: text(),
-            rate_hz: 99,
-            cpus: 2,
-            probes,
-            sampler: text(),
-            ..Meta::default()
-        },
-        history,
-    );
+    let mut model = Model::new(Meta { rate_hz: 99, cpus: 2, probes, ..Meta::default() }, history);
     let python = |function: &str, line| Frame {
         kind: FrameKind::Python,
         function: function.into(),

@@ -131,7 +131,7 @@ texts! {
     Sampler: |it| it.name(), Self::from_name;
     SegmentKind: |it| it.name(), Self::from_name;
     // Of a newer pyobs, perhaps: something was lost, or a thread waited, all the same.
-    Reason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::RecordMalformed));
+    Reason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::Unrecognized));
     WaitReason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::Other));
 }
 

@@ -2,44 +2,22 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
 
-use pyobs_model::{Family, Sampler};
+use pyobs_model::Family;
 
-use super::{ALL, Area, Check, Status, plain, refusal, rights, sys};
-use crate::kernel::addresses::{DEVICES, Unit};
+use super::{ALL, Area, Check, Status, refusal, rights, sys};
 
 const EVERYBODY: i32 = -1;
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("sampling", checks);
-    let cpus = online_cpus();
+    let cpus = aya::util::online_cpus().unwrap_or_else(|_| vec![0]);
+    let cpus: Vec<i32> = cpus.into_iter().map(u32::cast_signed).collect();
     every_cpu(&mut area, &cpus);
-    let cpu = cpus.first().copied().unwrap_or(0);
-    precise(&mut area, cpu);
-    notices(&mut area, cpu);
+    notices(&mut area, cpus[0]);
     paranoid(&mut area);
     rate_limit(&mut area);
     kernel_symbols(&mut area);
-}
-
-fn online_cpus() -> Vec<i32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let cpus = parse_cpus(text.trim());
-    if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// `0-3,8` is 0, 1, 2, 3 and 8.
-fn parse_cpus(text: &str) -> Vec<i32> {
-    const MOST: usize = 8192;
-    text.split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.parse::<i32>().ok()?..=last.parse().ok()?)
-        })
-        .flatten()
-        .take(MOST)
-        .collect()
 }
 
 fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
@@ -55,41 +33,11 @@ fn every_cpu(area: &mut Area<'_>, cpus: &[i32]) {
         todo,
     );
 
-    let attached = sys::open_event(&attributes, EVERYBODY, cpus.first().copied().unwrap_or(0)).and_then(|event| {
+    let attached = sys::open_event(&attributes, EVERYBODY, cpus[0]).and_then(|event| {
         let program = sys::load_program(sys::PROG_PERF_EVENT, None)?;
         sys::attach_to_event(&event, &program)
     });
     area.tried("program on a sample", &[Family::Cpu], attached, "a program was attached to cpu-clock", todo);
-}
-
-/// PEBS or IBS: samples of loads and stores with their address.
-fn precise(area: &mut Area<'_>, cpu: i32) {
-    const TODO: &str = "nothing: addresses are decoded from the instructions of clock samples";
-    const NAME: &str = "precise memory samples";
-    const FAMILIES: &[Family] = &[Family::Redundancy];
-    const UNTRIED: &str =
-        "they choose what is watched (the authors had no machine with them: tried on page faults in their place)";
-    let lacks = |area: &mut Area<'_>, what: &str, error: &io::Error| {
-        area.lacks(NAME, FAMILIES, Status::Degraded, absence(what, error), TODO);
-    };
-    let Some(unit) = Unit::find(Path::new(DEVICES)) else {
-        let mut attributes = sys::event(sys::EVENT_HARDWARE, sys::HARDWARE_CYCLES);
-        attributes.__bindgen_anon_1.sample_period = 1_000_000;
-        return match sys::open_event(&attributes, EVERYBODY, cpu) {
-            Ok(_) => area.lacks(NAME, FAMILIES, Status::Degraded, "the processor has neither PEBS nor IBS", TODO),
-            Err(error) => lacks(area, "neither PEBS nor IBS", &error),
-        };
-    };
-    let name = if unit.sampler == Sampler::Ibs { "IBS" } else { "PEBS" };
-    match unit.try_on(u32::try_from(cpu).unwrap_or(0)) {
-        Ok(()) => area.works(NAME, FAMILIES, format!("{name} was opened and closed: {UNTRIED}")),
-        Err(error) => lacks(area, &format!("{name} is refused"), &error),
-    }
-}
-
-/// To a user without privileges, an error says nothing about the hardware.
-fn absence(what: &str, error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::PermissionDenied { refusal(error) } else { format!("{what} ({})", plain(error)) }
 }
 
 /// The kernel's notices of every new mapping, name, fork and exit of a process.
@@ -173,17 +121,4 @@ fn symbols_visible() -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_are_ranges_and_numbers() {
-        assert_eq!(parse_cpus("0-3,8"), [0, 1, 2, 3, 8]);
-        assert_eq!(parse_cpus("0"), [0]);
-        assert_eq!(parse_cpus(""), [0; 0]);
-        assert_eq!(parse_cpus("0-2147483647").len(), 8192);
-    }
 }

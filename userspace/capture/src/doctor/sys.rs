@@ -160,10 +160,8 @@ pub fn event(kind: u32, config: u64) -> perf_event_attr {
     attributes
 }
 
-pub(super) const EVENT_HARDWARE: u32 = 0;
 pub const EVENT_SOFTWARE: u32 = 1;
 pub(super) const EVENT_BREAKPOINT: u32 = 5;
-pub(super) const HARDWARE_CYCLES: u64 = 0;
 pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 pub(super) const SOFTWARE_DUMMY: u64 = 9;
 

@@ -33,14 +33,13 @@ use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::record;
 use pyobs_abi::redundancy::{Watch, WatchKey};
 use pyobs_model::{
-    Access, Compared, Event, Family, Nanos, NativeCall, Pair, ProcessRef, Reason, Sample, Sampler, StackId, Tid,
-    Touched, Watchpoints,
+    Access, Compared, Event, Family, Nanos, NativeCall, Pair, ProcessRef, Reason, Sample, StackId, Tid, Touched,
+    Watchpoints,
 };
 
 use self::armer::Armer;
 use self::calls::{Again, Calls, Interpreter};
 use self::messages::{Message, Order};
-use self::source::{Decoded, Precise, Source};
 use self::token_bucket::SETTING;
 use crate::blocking;
 use crate::family::FamilySpec;
@@ -117,19 +116,14 @@ impl Redundancy {
         self.start = start;
     }
 
-    pub fn start(parts: Parts, start: Nanos, sampler: Sampler, rate_hz: u32) -> io::Result<Self> {
+    pub fn start(parts: Parts, start: Nanos, rate_hz: u32) -> io::Result<Self> {
         let (orders, ordered) = channel();
         let (sender, messages) = channel();
         let (counts, stop) = (Arc::<Mutex<Watchpoints>>::default(), Arc::<AtomicBool>::default());
-        let source: Box<dyn Source + Send> = match sampler {
-            Sampler::Decoded => Box::new(Decoded),
-            Sampler::Pebs | Sampler::Ibs => Box::new(Precise::new(sampler)),
-        };
         let armer = Armer {
             ring: parts.ring,
             watches: parts.watches,
             program: parts.program,
-            source,
             calls: Calls::new(parts.calls),
             orders: ordered,
             messages: sender,

@@ -1,6 +1,5 @@
 //! The running kernel: its structures, the BPF object in it, its notices of new mappings, its symbols.
 
-pub mod addresses;
 pub mod bpf;
 pub mod btf;
 pub mod clocks;

@@ -16,7 +16,6 @@ use pyobs_abi::process::{Layout, Process};
 use pyobs_abi::record::Loss;
 use pyobs_model::Nanos;
 
-use super::addresses::{Addresses, Unit};
 use super::btf::{Btf, BtfError, Offsets};
 use super::features::Features;
 use super::interrupts::EntryCode;
@@ -85,7 +84,6 @@ pub struct Object {
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
     ticks: Option<Ticks>,
-    addresses: Option<Addresses>,
     pub records: RingBuf<MapData>,
     pub processes: HashMap<MapData, u32, Process>,
     pub layouts: Array<MapData, Layout>,
@@ -168,7 +166,6 @@ impl Object {
             sampler: SAMPLER,
             attached_calls: None,
             ticks: None,
-            addresses: None,
         })
     }
 
@@ -289,15 +286,6 @@ impl Object {
         Ok(since)
     }
 
-    /// Makes the processor sample accesses on every CPU and run this program for each.
-    pub fn attach_addresses(&mut self, name: &'static str, unit: &Unit, rate_hz: u32) -> Result<(), ObjectError> {
-        let program = self.load_perf_event(name)?;
-        let addresses =
-            Addresses::start(unit, program.as_fd(), &online_cpus()?, rate_hz).map_err(ObjectError::Ticks)?;
-        self.addresses = Some(addresses);
-        Ok(())
-    }
-
     /// Keeps the sampling clock from beating with periodic programs. Call a few times a second.
     pub fn jitter_ticks(&mut self) {
         if let Some(ticks) = &mut self.ticks {
@@ -314,7 +302,6 @@ impl Object {
     /// Stops sampling; records in the ring buffer stay.
     pub fn detach_sampler(&mut self) {
         self.ticks = None;
-        self.addresses = None;
     }
 
     /// Total run time of all programs; needs the kernel's BPF statistics.

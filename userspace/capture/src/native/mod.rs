@@ -156,11 +156,6 @@ impl Native {
         }
     }
 
-    /// Whether tables are being made.
-    pub fn is_busy(&self) -> bool {
-        self.asked.values().any(|under_way| *under_way)
-    }
-
     /// Bytes of kernel memory that tables use.
     pub fn bytes(&self) -> u64 {
         self.tables.bytes()

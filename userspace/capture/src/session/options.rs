@@ -40,7 +40,6 @@ pub struct Options {
     /// Whether the budget also binds these libraries and functions: only if the user gave one.
     pub budget_binds_calls: bool,
     pub walk: Walk,
-    pub addresses: Addresses,
     /// Whether to use the kernel's iterators if it has them; `false` is for tests.
     pub iterators: bool,
 }
@@ -50,15 +49,6 @@ impl Options {
     pub fn budget_of_a_core(&self) -> f64 {
         self.budget * aya::util::online_cpus().map_or(1, |cpus| cpus.len()) as f64
     }
-}
-
-/// Where the family `redundancy` gets the addresses of accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addresses {
-    /// The processor's own samples if it takes any, else the code at samples of the clock.
-    Best,
-    /// Page faults instead of the processor's samples. For tests.
-    Faults,
 }
 
 /// How stacks are walked.

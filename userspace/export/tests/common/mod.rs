@@ -43,6 +43,23 @@ pub fn frame(kind: FrameKind, function: &str, place: &str, line: u32, first_line
     }
 }
 
+/// A wait of thread 4250 for the GIL that thread 4242 held, in nanoseconds.
+pub fn gil_wait(stack: StackId, at: u64, length: u64) -> Event {
+    let (at, length) = (Nanos(at), Nanos(length));
+    Event::GilWait(GilWait {
+        from: at.saturating_sub(length),
+        stacks: 1,
+        at,
+        process: ProcessRef(0),
+        tid: Tid(4250),
+        stack,
+        holder: Some(GilHolder { tid: Tid(4242), stack }),
+        length,
+        count: 1,
+        total: length,
+    })
+}
+
 pub struct ModelBuilder {
     pub model: Model,
     frames: Vec<Frame>,

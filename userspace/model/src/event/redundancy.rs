@@ -132,7 +132,8 @@ pub enum Compared {
     },
 }
 
-/// Where the addresses of accesses come from.
+/// Where the addresses of accesses come from. Only recordings up to 2026-11-28 have the
+/// processor's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampler {
     /// Decoded from the instructions around a clock sample.

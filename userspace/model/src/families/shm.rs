@@ -316,8 +316,4 @@ impl Shm {
     pub fn forgotten(&self) -> impl Iterator<Item = (SegmentKind, Option<StackId>, Forgotten)> + '_ {
         self.forgotten.iter().map(|((kind, stack), sum)| (*kind, *stack, *sum))
     }
-
-    pub fn semaphores(&self) -> usize {
-        self.segments.values().filter(|state| state.is_semaphore()).count()
-    }
 }

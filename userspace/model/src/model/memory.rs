@@ -4,12 +4,6 @@ use super::{Model, Pid, Region, RegionId, Space};
 use crate::{ArenaChange, ArenaId, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange, SegmentId};
 
 impl Model {
-    /// The innermost region at an address of a process now; `None` if the process has ended.
-    pub fn region_at(&self, process: ProcessRef, address: u64) -> Option<&Region> {
-        let is_alive = self.process(process)?.ended.is_none();
-        self.spaces(process).into_iter().filter(|_| is_alive).find_map(|space| self.regions.at(space, address))
-    }
-
     /// The innermost region at an address of a process at a time.
     pub fn region_at_time(&self, process: ProcessRef, address: u64, at: Nanos) -> Option<&Region> {
         self.regions_at_time(process, address, at).next()

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
-use pyobs_capture::session::{Addresses, Options, Session, Targets, Walk};
+use pyobs_capture::session::{Options, Session, Targets, Walk};
 use pyobs_model::{Event, Family, History, Meta, Model};
 use pyobs_recording::Reader;
 
@@ -67,7 +67,6 @@ fn options(watch: &Watch, targets: Targets) -> Options {
         budget_binds_rate: watch.rate.is_none() || watch.budget.is_some(),
         budget_binds_sleeps: !asks_for_sleeps || watch.budget.is_some(),
         walk: Walk::Best,
-        addresses: Addresses::Best,
         iterators: true,
     }
 }

@@ -22,7 +22,7 @@ use super::messages::{Message, Order};
 use super::pairs::{Seen, found, of_accesses, of_stores};
 use super::place::Place;
 use super::slots::Aim;
-use super::source::{Part, Source};
+use super::source::{Part, access};
 use super::threads::{Armed, Room, Threads, Waiting};
 use super::token_bucket::{SETTING, TokenBucket, cpu_time};
 use crate::bytes::read;
@@ -52,7 +52,6 @@ pub struct Armer {
     pub ring: RingBuf<MapData>,
     pub watches: BpfMap<MapData, WatchKey, Watch>,
     pub program: File,
-    pub source: Box<dyn Source + Send>,
     pub calls: Calls,
     pub orders: Receiver<Order>,
     pub messages: Sender<Message>,
@@ -122,7 +121,7 @@ impl Armer {
                 self.expire(&mut state);
             }
             if let Ok(mut counts) = self.counts.lock() {
-                *counts = Watchpoints { sampler: self.source.sampler(), ..state.counts };
+                *counts = state.counts;
             }
         }
         self.release(&mut state, |_| true);
@@ -143,24 +142,20 @@ impl Armer {
             return;
         }
         if sample.words == NOT_DECODED {
-            if sample.address == 0 {
-                self.send(Message::Access { tid, time, touched: None, stores: false, element_of: None, again: None });
-            }
-            return;
+            return self.send(Message::Access {
+                tid,
+                time,
+                touched: None,
+                stores: false,
+                element_of: None,
+                again: None,
+            });
         }
         if let Some(ran) = cpu_time(pid) {
             state.bucket.earn(pid, ran, time);
         }
         state.counts.samples += 1;
-        let access = self.source.access(sample).ok();
-        let access = access.filter(|access| place.is_shared_data(access.address, sample));
-        if sample.address != 0 {
-            match access {
-                Some(access) => drop(self.watch(state, sample, &access)),
-                None => state.counts.undecoded += 1,
-            }
-            return;
-        }
+        let access = access(sample).ok().filter(|access| place.is_shared_data(access.address, sample));
         let Sampled { again, wanted, element_of } = self.calls.sampled(place, sample);
         // Alternates at random between results of calls and memory.
         let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
@@ -171,7 +166,7 @@ impl Armer {
             state.counts.undecoded += 1;
             return self.send(Message::Access { tid, time, touched: None, stores: false, element_of, again });
         };
-        let touched = if wanted.is_none() && self.source.is_watched(sample) {
+        let touched = if wanted.is_none() {
             self.watch(state, sample, &access)
         } else {
             state.places.get_mut(&pid).and_then(|place| place.classify(access.address, sample))

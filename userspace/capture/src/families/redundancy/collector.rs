@@ -1,18 +1,15 @@
 //! The family `redundancy` in a session.
 
-use std::path::Path;
 use std::time::Duration;
 
-use pyobs_model::{Nanos, ProcessRef, Sampler};
+use pyobs_model::{Nanos, ProcessRef};
 
 use super::{INSPECTED_PER_SECOND, Redundancy, programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
-use crate::kernel::addresses::{DEVICES, Unit};
 use crate::kernel::object::Object;
 use crate::pipeline::decode::Stack;
 use crate::session::error::StartError;
-use crate::session::options::Addresses;
 
 struct Accesses {
     redundancy: Redundancy,
@@ -22,27 +19,10 @@ struct Accesses {
 
 pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
     let parts = programs::load(start.object)?;
-    let sampler = sample_accesses(start);
     let rate_hz = start.options.rate_hz;
     programs::sample_one_in(start.object, rate_hz / INSPECTED_PER_SECOND);
-    let redundancy = Redundancy::start(parts, start.start, sampler, rate_hz).map_err(StartError::Helper)?;
+    let redundancy = Redundancy::start(parts, start.start, rate_hz).map_err(StartError::Helper)?;
     Ok(Box::new(Accesses { redundancy, waiting: Waiting::default() }))
-}
-
-/// Makes the processor sample accesses if it can. Otherwise addresses are decoded from the clock's samples.
-fn sample_accesses(start: &mut Start<'_>) -> Sampler {
-    let unit = match start.options.addresses {
-        Addresses::Best => Unit::find(Path::new(DEVICES)),
-        Addresses::Faults => Some(Unit::of_faults()),
-    };
-    let Some(unit) = unit else { return Sampler::Decoded };
-    match start.object.attach_addresses(programs::ACCESS, &unit, start.options.rate_hz) {
-        Ok(()) => unit.sampler,
-        Err(error) => {
-            start.notes.push(format!("the processor's own samples of accesses are not to be had: {error}"));
-            Sampler::Decoded
-        }
-    }
 }
 
 impl Collector for Accesses {

@@ -16,7 +16,7 @@ use iced_x86::{
 /// Instructions emulated at most; a later access counts as too far away.
 const STEPS: usize = 32;
 /// Length of the longest x86 instruction.
-pub const LONGEST: usize = 15;
+const LONGEST: usize = 15;
 /// Bytes of the widest register.
 const WIDEST: usize = 64;
 
@@ -40,17 +40,6 @@ pub enum NoAccess {
     Unknown,
     /// None within `STEPS` instructions.
     TooFar,
-}
-
-/// The access that the instruction in these bytes makes, at a known address.
-pub fn access_at(address: u64, bytes: &[u8]) -> Result<Access, NoAccess> {
-    let of = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
-    if of.is_invalid() {
-        return Err(NoAccess::Undecodable);
-    }
-    let mut info = InstructionInfoFactory::new();
-    let used = info.info(&of).used_memory().iter().filter(|memory| memory.base() != Register::RSP);
-    used.fold(None, |found, memory| better(found, access_to(&of, memory, address))).ok_or(NoAccess::Unknown)
 }
 
 /// What an instruction does at the address; `None` if it only computes it.

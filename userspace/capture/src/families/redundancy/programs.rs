@@ -1,4 +1,4 @@
-//! The programs at samples, accesses and watchpoints, and their maps.
+//! The programs at samples and watchpoints, and their maps.
 
 use std::fs::File;
 use std::time::Duration;
@@ -15,14 +15,9 @@ use crate::kernel::program::ProgramSpec;
 pub const SAMPLER: &str = "redundancy_sample";
 /// Runs at each trap of a watchpoint.
 const TRAP: &str = "redundancy_trap";
-/// Runs at each access sampled by the processor.
-pub const ACCESS: &str = "redundancy_access";
 
-pub const PROGRAMS: [ProgramSpec; 3] = [
-    ProgramSpec::new(SAMPLER, &[Family::Redundancy]),
-    ProgramSpec::new(TRAP, &[Family::Redundancy]),
-    ProgramSpec::new(ACCESS, &[Family::Redundancy]).optional(),
-];
+pub const PROGRAMS: [ProgramSpec; 2] =
+    [ProgramSpec::new(SAMPLER, &[Family::Redundancy]), ProgramSpec::new(TRAP, &[Family::Redundancy])];
 
 /// Twice the number of watchpoints that all threads together can have set.
 const WATCHES_MAX: u32 = 1024;
@@ -58,7 +53,7 @@ pub fn sample_one_in(object: &mut Object, one_in: u32) {
     let _ = object.set(control::DECODE_EVERY, one_in.into());
 }
 
-/// Total run time of the programs that do not count as the sampler's.
+/// Total run time of the program that does not count as the sampler's.
 pub fn run_time(object: &Object) -> Duration {
-    object.run_time_of(&[TRAP, ACCESS]).0
+    object.run_time_of(&[TRAP]).0
 }

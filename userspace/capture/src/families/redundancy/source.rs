@@ -1,88 +1,28 @@
-//! Where the addresses of accesses come from.
+//! Which memory a sampled thread accesses, and which part of it is watched.
 
 use pyobs_abi::redundancy::Registers;
-use pyobs_model::Sampler;
 
-use super::emulator::{Access, LONGEST, Machine, NoAccess, access_at};
+use super::emulator::{Access, Machine, NoAccess};
 use crate::memory::{Memory, ProcessMemory};
 
-/// Determines which memory a sampled thread accesses.
-pub trait Source {
-    fn sampler(&self) -> Sampler;
-
-    fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess>;
-
-    /// Whether an access found by such a sample may be watched.
-    fn is_watched(&self, sample: &Registers) -> bool;
-}
-
-/// The decoded sampler derives the next access from the interrupted thread's registers and code. Its samples
-/// are weighted by time: the longer a thread takes to reach an access, the more often it is seen.
-#[derive(Default)]
-pub struct Decoded;
-
-impl Source for Decoded {
-    fn sampler(&self) -> Sampler {
-        Sampler::Decoded
-    }
-
-    fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess> {
-        let memory = ProcessMemory::new(sample.header.pid);
-        let words = (sample.words as usize).min(sample.stack.len());
-        let mut machine = Machine::new(sample.general, sample.ip, sample.flags, &sample.stack[..words]);
-        // Code is read in pieces of this size; most attempts need only one.
-        let mut piece = [0; 256];
-        let (mut start, mut length) = (0, 0);
-        machine.next_access(|at, into| {
-            let within = at >= start && at + into.len() as u64 <= start + length as u64;
-            if !within {
-                (start, length) = (at, code(&memory, at, &mut piece));
-            }
-            let from = (at - start) as usize;
-            let got = into.len().min(length - from);
-            into[..got].copy_from_slice(&piece[from..from + got]);
-            got
-        })
-    }
-
-    fn is_watched(&self, _sample: &Registers) -> bool {
-        true
-    }
-}
-
-/// The processor's own access samples (PEBS, IBS), which include the address and are weighted by accesses.
-/// They choose what to watch; time is still measured by the clock's samples. Some processors and kernels take
-/// such samples without addresses (IBS before Linux 6.1), so the decoded sampler is used until the first
-/// address arrives.
-pub struct Precise {
-    sampler: Sampler,
-    has_reported: bool,
-}
-
-impl Precise {
-    pub fn new(sampler: Sampler) -> Self {
-        Self { sampler, has_reported: false }
-    }
-}
-
-impl Source for Precise {
-    fn sampler(&self) -> Sampler {
-        if self.has_reported { self.sampler } else { Decoded.sampler() }
-    }
-
-    fn access(&mut self, sample: &Registers) -> Result<Access, NoAccess> {
-        if sample.address == 0 {
-            return Decoded.access(sample);
+/// The next access of a sampled thread, from its registers and code.
+pub fn access(sample: &Registers) -> Result<Access, NoAccess> {
+    let memory = ProcessMemory::new(sample.header.pid);
+    let words = (sample.words as usize).min(sample.stack.len());
+    let mut machine = Machine::new(sample.general, sample.ip, sample.flags, &sample.stack[..words]);
+    // Code is read in pieces of this size; most attempts need only one.
+    let mut piece = [0; 256];
+    let (mut start, mut length) = (0, 0);
+    machine.next_access(|at, into| {
+        let within = at >= start && at + into.len() as u64 <= start + length as u64;
+        if !within {
+            (start, length) = (at, code(&memory, at, &mut piece));
         }
-        self.has_reported = true;
-        let mut bytes = [0; LONGEST];
-        let length = code(&ProcessMemory::new(sample.header.pid), sample.ip, &mut bytes);
-        access_at(sample.address, &bytes[..length])
-    }
-
-    fn is_watched(&self, sample: &Registers) -> bool {
-        sample.address != 0 || !self.has_reported
-    }
+        let from = (at - start) as usize;
+        let got = into.len().min(length - from);
+        into[..got].copy_from_slice(&piece[from..from + got]);
+        got
+    })
 }
 
 /// Reads as much code as there is, up to the end of the page if the next one cannot be read.
