@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use pyobs_model::Family;
 
-use crate::families::{arena, cpu, eval, gil, nrt, offcpu, redundancy, shm, ucx};
+use crate::families;
 use crate::family::FamilySpec;
 use crate::kernel::object::system_calls::{self, Points};
 use crate::kernel::object::{Contents, LIFECYCLE};
@@ -15,8 +15,17 @@ use crate::kernel::program::ProgramSpec;
 use crate::pipeline::decode::Kind;
 
 /// In the order of [`Family::ALL`].
-pub static SPECS: [FamilySpec; Family::ALL.len()] =
-    [cpu::SPEC, offcpu::SPEC, gil::SPEC, eval::SPEC, arena::SPEC, shm::SPEC, nrt::SPEC, ucx::SPEC, redundancy::SPEC];
+pub static SPECS: [FamilySpec; Family::ALL.len()] = [
+    families::cpu::SPEC,
+    families::offcpu::SPEC,
+    families::gil::SPEC,
+    families::eval::SPEC,
+    families::arena::SPEC,
+    families::shm::SPEC,
+    families::nrt::SPEC,
+    families::ucx::SPEC,
+    families::redundancy::SPEC,
+];
 
 /// Programs that run whichever family is on.
 const SHARED: [ProgramSpec; 3] = [

@@ -5,59 +5,52 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may have
-/// more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
+/// Defines the enumeration with its list and its names.
+macro_rules! families {
+    ($($(#[$doc:meta])* $family:ident = $name:literal,)*) => {
+        /// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may
+        /// have more.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Family {
+            $($(#[$doc])* $family,)*
+        }
+
+        impl Family {
+            /// In the order in which they are listed everywhere.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$family),*];
+
+            /// The name on the command line, in recordings and in reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$family => $name,)*
+                }
+            }
+        }
+    };
+}
+
+families! {
     /// Samples of CPU time.
-    Cpu,
+    Cpu = "cpu",
     /// Sleeps of threads.
-    OffCpu,
+    OffCpu = "offcpu",
     /// Waits for the GIL.
-    Gil,
+    Gil = "gil",
     /// Calls of Python functions.
-    Eval,
+    Eval = "eval",
     /// Arenas of CPython's allocator, and of libraries.
-    Arena,
+    Arena = "arena",
     /// Shared memory.
-    Shm,
+    Shm = "shm",
     /// Numba's MemInfos.
-    Nrt,
+    Nrt = "nrt",
     /// Transfers of UCX and UCXX.
-    Ucx,
+    Ucx = "ucx",
     /// Redundant loads, stores and calls.
-    Redundancy,
+    Redundancy = "redundancy",
 }
 
 impl Family {
-    /// In the order in which they are listed everywhere.
-    pub const ALL: [Self; 9] = [
-        Self::Cpu,
-        Self::OffCpu,
-        Self::Gil,
-        Self::Eval,
-        Self::Arena,
-        Self::Shm,
-        Self::Nrt,
-        Self::Ucx,
-        Self::Redundancy,
-    ];
-
-    /// The name on the command line, in recordings and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::OffCpu => "offcpu",
-            Self::Gil => "gil",
-            Self::Eval => "eval",
-            Self::Arena => "arena",
-            Self::Shm => "shm",
-            Self::Nrt => "nrt",
-            Self::Ucx => "ucx",
-            Self::Redundancy => "redundancy",
-        }
-    }
-
     pub fn names() -> Vec<String> {
         Self::ALL.map(|family| family.name().to_owned()).to_vec()
     }
