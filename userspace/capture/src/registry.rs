@@ -126,13 +126,6 @@ mod tests {
     }
 
     #[test]
-    fn the_right_to_put_probes_names_every_family_that_does() {
-        for family in with_probes() {
-            assert!(crate::rights::WITHOUT_PROBES.contains(family.name()), "{family}");
-        }
-    }
-
-    #[test]
     fn a_record_is_of_one_family() {
         let mut kinds: Vec<_> = SPECS.iter().flat_map(|spec| spec.stacks.iter().chain(spec.records)).collect();
         let all = kinds.len();

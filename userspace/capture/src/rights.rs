@@ -2,8 +2,11 @@
 //! `doctor`.
 
 use std::fs;
+use std::sync::LazyLock;
 
 use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::registry;
 
 /// A privilege, including the older capability that covers it.
 struct Right {
@@ -58,21 +61,26 @@ pub fn for_perf_events() -> CapabilitySet {
 }
 
 /// What does not work if the user may not probe functions.
-pub const WITHOUT_PROBES: &str = "no probe can be put on functions: the families eval, nrt and ucx are off";
+static WITHOUT_PROBES: LazyLock<String> = LazyLock::new(|| {
+    let families: Vec<&str> = registry::with_probes().iter().map(|family| family.name()).collect();
+    format!("no probe can be put on functions: these families are off: {}", families.join(", "))
+});
+
 /// Privileges without which pyobs sees less.
-const HELPFUL: [Right; 3] = [
-    Right {
+fn helpful_rights() -> [Right; 3] {
+    let folders = Right {
         name: "CAP_DAC_READ_SEARCH",
         any: CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE),
         without: "programs in folders that are closed to this user have no names",
-    },
-    Right {
+    };
+    let files = Right {
         name: "CAP_CHECKPOINT_RESTORE",
         any: CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN),
         without: "files that were deleted or replaced have no names",
-    },
-    Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: WITHOUT_PROBES },
-];
+    };
+    let probes = Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: &WITHOUT_PROBES };
+    [folders, files, probes]
+}
 
 /// Names of missing privileges, with the consequence of each.
 pub type Lacking = Vec<(&'static str, &'static str)>;
@@ -89,7 +97,7 @@ pub fn lacking_needed() -> Lacking {
 
 /// The missing privileges that pyobs can do without.
 pub fn lacking_helpful() -> Lacking {
-    lacking(&HELPFUL)
+    lacking(&helpful_rights())
 }
 
 /// Whether functions of other programs can be probed: the kernel requires CAP_SYS_ADMIN, and CAP_PERFMON is
