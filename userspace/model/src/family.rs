@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// Defines the enumeration with its list and its names.
+/// Defines the enumeration with its list, its names and what each family sees.
 macro_rules! families {
-    ($($(#[$doc:meta])* $family:ident = $name:literal,)*) => {
+    ($($(#[$doc:meta])* $family:ident = $name:literal: $what:literal,)*) => {
         /// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may
         /// have more.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,29 +25,36 @@ macro_rules! families {
                     $(Self::$family => $name,)*
                 }
             }
+
+            /// What it sees, as the beginning of a sentence.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$family => $what,)*
+                }
+            }
         }
     };
 }
 
 families! {
     /// Samples of CPU time.
-    Cpu = "cpu",
+    Cpu = "cpu": "CPU samples",
     /// Sleeps of threads.
-    OffCpu = "offcpu",
+    OffCpu = "offcpu": "Sleeps of threads",
     /// Waits for the GIL.
-    Gil = "gil",
+    Gil = "gil": "Waits for the GIL",
     /// Calls of Python functions.
-    Eval = "eval",
+    Eval = "eval": "Calls",
     /// Arenas of CPython's allocator, and of libraries.
-    Arena = "arena",
+    Arena = "arena": "Arenas",
     /// Shared memory.
-    Shm = "shm",
+    Shm = "shm": "Shared segments",
     /// Numba's MemInfos.
-    Nrt = "nrt",
+    Nrt = "nrt": "MemInfos of Numba",
     /// Transfers of UCX and UCXX.
-    Ucx = "ucx",
+    Ucx = "ucx": "Transfers of UCX",
     /// Redundant loads, stores and calls.
-    Redundancy = "redundancy",
+    Redundancy = "redundancy": "Accesses of native code",
 }
 
 impl Family {
