@@ -7,12 +7,12 @@ use serde::{Serialize, Serializer};
 
 /// Defines the enumeration with its list, its names and what each family sees.
 macro_rules! families {
-    ($($(#[$doc:meta])* $family:ident = $name:literal: $what:literal,)*) => {
+    ($($family:ident = $name:literal: $what:literal,)*) => {
         /// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may
         /// have more.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Family {
-            $($(#[$doc])* $family,)*
+            $(#[doc = $what] $family,)*
         }
 
         impl Family {
@@ -37,23 +37,14 @@ macro_rules! families {
 }
 
 families! {
-    /// Samples of CPU time.
     Cpu = "cpu": "CPU samples",
-    /// Sleeps of threads.
     OffCpu = "offcpu": "Sleeps of threads",
-    /// Waits for the GIL.
     Gil = "gil": "Waits for the GIL",
-    /// Calls of Python functions.
     Eval = "eval": "Calls",
-    /// Arenas of CPython's allocator, and of libraries.
     Arena = "arena": "Arenas",
-    /// Shared memory.
     Shm = "shm": "Shared segments",
-    /// Numba's MemInfos.
     Nrt = "nrt": "MemInfos of Numba",
-    /// Transfers of UCX and UCXX.
     Ucx = "ucx": "Transfers of UCX",
-    /// Redundant loads, stores and calls.
     Redundancy = "redundancy": "Accesses of native code",
 }
 
