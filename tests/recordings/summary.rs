@@ -12,8 +12,11 @@ use serde_json::Value;
 use crate::digest::digest;
 use crate::protobuf::{self, Value as Proto};
 
-/// Every format of `pyobs export`, and what its summary says besides the digest.
-pub const FORMATS: &[(&str, fn(&[u8]) -> Vec<String>)] = &[
+/// The name of a format, and what its summary says besides the digest.
+type Summary = (&'static str, fn(&[u8]) -> Vec<String>);
+
+/// Every format of `pyobs export`.
+pub const FORMATS: &[Summary] = &[
     ("folded", |bytes| folded(text(bytes))),
     ("svg", |bytes| svg(text(bytes))),
     ("speedscope", |bytes| speedscope(&parsed(bytes))),

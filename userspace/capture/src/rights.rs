@@ -2,11 +2,8 @@
 //! `doctor`.
 
 use std::fs;
-use std::sync::LazyLock;
 
 use rustix::thread::{CapabilitySet, capabilities};
-
-use crate::registry;
 
 /// A privilege, including the older capability that covers it.
 struct Right {
@@ -60,14 +57,8 @@ pub fn for_perf_events() -> CapabilitySet {
     if paranoia() > PARANOIA_MAX { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON }
 }
 
-/// What does not work if the user may not probe functions.
-static WITHOUT_PROBES: LazyLock<String> = LazyLock::new(|| {
-    let families: Vec<&str> = registry::with_probes().iter().map(|family| family.name()).collect();
-    format!("no probe can be put on functions: these families are off: {}", families.join(", "))
-});
-
-/// Privileges without which pyobs sees less.
-fn helpful_rights() -> [Right; 3] {
+/// Privileges without which pyobs sees less. The text says what does not work if the user may not probe functions.
+fn helpful_rights(without_probes: &'static str) -> [Right; 3] {
     let folders = Right {
         name: "CAP_DAC_READ_SEARCH",
         any: CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE),
@@ -78,7 +69,7 @@ fn helpful_rights() -> [Right; 3] {
         any: CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN),
         without: "files that were deleted or replaced have no names",
     };
-    let probes = Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: &WITHOUT_PROBES };
+    let probes = Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: without_probes };
     [folders, files, probes]
 }
 
@@ -96,8 +87,8 @@ pub fn lacking_needed() -> Lacking {
 }
 
 /// The missing privileges that pyobs can do without.
-pub fn lacking_helpful() -> Lacking {
-    lacking(&helpful_rights())
+pub fn lacking_helpful(without_probes: &'static str) -> Lacking {
+    lacking(&helpful_rights(without_probes))
 }
 
 /// Whether functions of other programs can be probed: the kernel requires CAP_SYS_ADMIN, and CAP_PERFMON is

@@ -32,8 +32,11 @@ const FUNCTION: usize = WIDTH - PLACE - 2 * SHARE - 5;
 /// A share with its error.
 const SHARE: usize = 12;
 
+/// A section, and the family that has to be on for it.
+type Section = (Family, fn(&mut ReportText<'_>));
+
 /// The sections of the families, in this order.
-const SECTIONS: &[(Family, fn(&mut ReportText<'_>))] = &[
+const SECTIONS: &[Section] = &[
     (Family::Cpu, |report| report.cpu()),
     (Family::OffCpu, |report| report.offcpu()),
     (Family::Gil, |report| report.gil()),
