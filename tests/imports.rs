@@ -1,8 +1,10 @@
-//! Checks that no cycle of imports has more than two files.
+//! Checks the sources as a reader finds them: no cycle of imports has more than two files, and each file begins with what it
+//! is for.
 //!
 //! Imports between a module and the module it is in do not count: the two are one subject.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +26,17 @@ const CRATES: [&str; 9] = [
 ];
 const FILES_MAX: usize = 2;
 
+/// The folders of the files that begin with what they are for; and by their extension, how a comment begins.
+const SOURCES: [&str; 4] = ["ebpf", "userspace", "tests", "xtask"];
+const COMMENTS: [(&str, &[&str]); 6] = [
+    ("rs", &["//!"]),
+    ("py", &["\"\"\"", "# "]),
+    ("sh", &["# "]),
+    ("c", &["//", "/*"]),
+    ("cc", &["//", "/*"]),
+    ("cpp", &["//", "/*"]),
+];
+
 /// A module's path in its crate; empty for the crate itself.
 type Module = Vec<String>;
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
@@ -32,13 +45,15 @@ fn main() -> ExitCode {
     let mut cases: Vec<Case> =
         CRATES.iter().map(|folder| case(format!("circles/{folder}"), || check(folder))).collect();
     cases.push(case("circles/a_cycle_of_three_is_found", a_cycle_of_three_is_found));
+    cases.extend(SOURCES.map(|folder| case(format!("purpose/{folder}"), || every_file_says_what_it_is_for(folder))));
     run(cases)
 }
 
 fn check(folder: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+    let root = repository().join(folder);
     let mut sources = BTreeMap::new();
-    for file in files(&root) {
+    let is_source = |path: &PathBuf| extension(path) == "rs" && !path.ends_with("tests.rs");
+    for file in files(&root).into_iter().filter(is_source) {
         let inside = file.strip_prefix(&root).expect("it is in the folder");
         let mut module: Module =
             inside.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -52,17 +67,40 @@ fn check(folder: &str) {
     assert!(circles.is_empty(), "files that import each other: {circles:#?}");
 }
 
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn extension(path: &Path) -> &str {
+    path.extension().and_then(OsStr::to_str).unwrap_or_default()
+}
+
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("it is there").path());
     let mut found = Vec::new();
     for path in entries {
+        // A target folder, for whoever builds a crate by itself.
+        if path.join("CACHEDIR.TAG").exists() {
+            continue;
+        }
         if path.is_dir() {
             found.extend(files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+        } else {
             found.push(path);
         }
     }
     found
+}
+
+fn every_file_says_what_it_is_for(folder: &str) {
+    let says_it = |path: &PathBuf| {
+        let Some((_, comments)) = COMMENTS.iter().find(|(kind, _)| *kind == extension(path)) else { return true };
+        let text = fs::read_to_string(path).expect("it can be read");
+        let first = text.lines().find(|line| !line.starts_with("#!/"));
+        first.is_some_and(|line| comments.iter().any(|comment| line.starts_with(comment)))
+    };
+    let silent: Vec<PathBuf> = files(&repository().join(folder)).into_iter().filter(|path| !says_it(path)).collect();
+    assert!(silent.is_empty(), "files without a comment in the first line: {silent:#?}");
 }
 
 fn imports(sources: &BTreeMap<Module, String>) -> Imports {

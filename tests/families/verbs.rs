@@ -16,6 +16,7 @@ mod transfers;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use pyobs_model::Family;
 use pyobs_tests::{Case, Ended, Record, Recording, Workload, case, command, json, needs, pyobs, workload};
 use serde_json::Value;
 use shape::Shape;
@@ -104,7 +105,7 @@ fn doctor() {
     ];
     Shape::object(shape).check(&document);
     let checks = json::list(&document, "/checks");
-    for family in ["cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy"] {
+    for family in Family::ALL.map(Family::name) {
         let concerns = |check: &&Value| json::list(check, "/families").iter().any(|name| name == family);
         assert!(checks.iter().any(|check| concerns(&check)), "no check covers what {family} needs");
     }

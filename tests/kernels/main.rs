@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+mod checks;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{env, fs};
@@ -11,12 +13,9 @@ use pyobs_tests::{Case, case, json, needs};
 use serde::Deserialize;
 use serde_json::Value;
 
+use checks::AFTERWARDS;
+
 const RESULTS: &str = "PYOBS_KERNELS";
-/// What is recorded: the defaults, each family alone, and a recording that is killed.
-const RECORDED: [&str; 11] =
-    ["default", "cpu", "offcpu", "gil", "eval", "arena", "shm", "nrt", "ucx", "redundancy", "killed"];
-/// What is compared afterwards.
-const AFTERWARDS: [&str; 3] = ["doctor", "log", "confined"];
 
 #[derive(Deserialize)]
 struct List {
@@ -45,15 +44,15 @@ fn cases(kernel: &Kernel) -> Vec<Case> {
     let name = &kernel.versions[0];
     let quick = if kernel.quick { Ok(()) } else { needs::all() };
     let outcome = if quick.is_ok() { outcome(name) } else { Err("its kernel was not booted".to_owned()) };
-    let one = |family: &'static str, is_refused: bool| {
+    let one = |family: &'static str| {
+        let is_refused = !kernel.supported && !AFTERWARDS.contains(&family);
         let found = outcome.clone();
         let body = move || judge(&found.clone().unwrap(), family, is_refused);
         // A guest that did not run is one reason, so only one is given.
         let need = quick.clone().and_then(|()| outcome.clone().map(drop));
         case(format!("kernels/{name}/{family}"), body).needs(need).beside()
     };
-    let recorded = RECORDED.map(|family| one(family, !kernel.supported));
-    recorded.into_iter().chain(AFTERWARDS.map(|family| one(family, false))).collect()
+    checks::ALL.map(one).into()
 }
 
 /// The results of a kernel, or the reason why it was not booted.

@@ -12,8 +12,20 @@ use serde_json::Value;
 use crate::digest::digest;
 use crate::protobuf::{self, Value as Proto};
 
+/// The name of a format, and what its summary says besides the digest.
+type Summary = (&'static str, fn(&[u8]) -> Vec<String>);
+
 /// Every format of `pyobs export`.
-pub const FORMATS: [&str; 8] = ["folded", "svg", "speedscope", "pprof", "firefox", "perfetto", "html", "json"];
+pub const FORMATS: &[Summary] = &[
+    ("folded", |bytes| folded(text(bytes))),
+    ("svg", |bytes| svg(text(bytes))),
+    ("speedscope", |bytes| speedscope(&parsed(bytes))),
+    ("pprof", pprof),
+    ("firefox", |bytes| firefox(&parsed(bytes))),
+    ("perfetto", perfetto),
+    ("html", |bytes| html(text(bytes))),
+    ("json", |bytes| json(&parsed(bytes))),
+];
 /// The rows of a list that a summary has.
 const ROWS: usize = 5;
 
@@ -27,7 +39,7 @@ fn every_format() {
     let list = help.split_once("--format <FORMAT>").unwrap().1.split_once("--output").unwrap().0;
     let names = Regex::new(r"(?m)^ +- ([a-z]+):").unwrap();
     let named: BTreeSet<&str> = names.captures_iter(list).map(|row| row.get(1).unwrap().as_str()).collect();
-    assert_eq!(named, BTreeSet::from(FORMATS), "{list}");
+    assert_eq!(named, FORMATS.iter().map(|(name, _)| *name).collect(), "{list}");
 }
 
 /// The format, the digest and what is in it.
@@ -36,23 +48,19 @@ pub fn of(format: &str, bytes: &[u8]) -> String {
     // How well a compressor works is no part of the format.
     let unpacked = if format == "pprof" { unpack(bytes) } else { bytes.to_vec() };
     let mut text = format!("{format}: {} bytes, digest {:016x}\n", unpacked.len(), digest(&unpacked));
-    let text_of = || std::str::from_utf8(&unpacked).unwrap();
-    let json_of = || serde_json::from_slice::<Value>(&unpacked).unwrap();
-    let lines = match format {
-        "folded" => folded(text_of()),
-        "svg" => svg(text_of()),
-        "speedscope" => speedscope(&json_of()),
-        "pprof" => pprof(&unpacked),
-        "firefox" => firefox(&json_of()),
-        "perfetto" => perfetto(&unpacked),
-        "html" => html(text_of()),
-        "json" => json(&json_of()),
-        other => panic!("no summary of {other}"),
-    };
-    for line in lines {
+    let (_, summary) = FORMATS.iter().find(|(name, _)| *name == format).expect("it has a summary");
+    for line in summary(&unpacked) {
         writeln!(text, "  {line}").unwrap();
     }
     text
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn parsed(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
 }
 
 fn unpack(bytes: &[u8]) -> Vec<u8> {

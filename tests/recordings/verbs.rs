@@ -74,7 +74,7 @@ pub fn report_as_json(file: &File) {
 pub fn exports(file: &File) {
     let mut all = String::new();
     let folder = Folder::new();
-    for format in FORMATS {
+    for (format, _) in FORMATS {
         let arguments = ["export", &file.file(), "--format", format, "--weight", file.weight];
         match answer(&arguments).map(without_version) {
             Ok(bytes) => {

@@ -1,6 +1,8 @@
 //! `cargo xtask kernels`: runs the real pyobs on real interpreters under Debian's kernels, each booted by QEMU.
 
 mod boot;
+#[path = "../../tests/kernels/checks.rs"]
+pub(crate) mod checks;
 mod disk;
 mod fetch;
 pub(crate) mod programs;
@@ -18,7 +20,7 @@ use serde::Deserialize;
 use crate::{build, errors::usage, process::progress, repo};
 
 pub(crate) use results::Outcome;
-pub(crate) use table::{AFTERWARDS, FAMILIES, reasons, word};
+pub(crate) use table::{reasons, word};
 
 /// The list of kernels; the tests read the same file.
 const LIST: &str = include_str!("../../tests/kernels/kernels.toml");

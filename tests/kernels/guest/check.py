@@ -5,6 +5,7 @@
 """
 import importlib
 import json
+import os
 import sys
 import threading
 import time
@@ -13,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyobs import Refused, refusals
 
-# These do not measure time, so two of them may run at once.
-BESIDE = ["arena", "shm", "ucx", "nrt", "eval"]
-# These measure time or observe the whole machine. doctor is compared with the families' results, log covers all of
-# them, and confined leaves the kernel locked down.
-ALONE = ["cpu", "offcpu", "gil", "redundancy", "default", "killed", "doctor", "log", "confined"]
+# The checks of one family each come first. doctor is compared with their results, log covers all of them, and confined
+# leaves the kernel locked down.
+LAST = ["default", "killed", "doctor", "log", "confined"]
+FILES = os.listdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "checks"))
+FAMILIES = sorted({name[:-3] for name in FILES if name.endswith(".py")} - set(LAST))
 
 port = open("/dev/ttyS1", "w")
 lock = threading.Lock()
@@ -61,12 +62,23 @@ def run_once(family):
     return rows
 
 
+def may_run_beside(family):
+    """Whether its module says that it measures no time and does not observe the whole machine. Two of these run at once."""
+    try:
+        return getattr(importlib.import_module("checks." + family), "BESIDE", False)
+    except Exception:
+        # `run_once` reports the error.
+        return False
+
+
 def main(wanted):
-    is_wanted = lambda family: not wanted or family in wanted
+    wanted = [family for family in FAMILIES + LAST if not wanted or family in wanted]
+    beside = [family for family in wanted if family in FAMILIES and may_run_beside(family)]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run, filter(is_wanted, BESIDE)))
-    for family in filter(is_wanted, ALONE):
-        run(family)
+        list(pool.map(run, beside))
+    for family in wanted:
+        if family not in beside:
+            run(family)
     report("all", "end", "works", "", time.monotonic())
 
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use pyobs_model::Family;
 
-use crate::families::{arena, cpu, eval, gil, nrt, offcpu, redundancy, shm, ucx};
+use crate::families;
 use crate::family::FamilySpec;
 use crate::kernel::object::system_calls::{self, Points};
 use crate::kernel::object::{Contents, LIFECYCLE};
@@ -15,8 +15,17 @@ use crate::kernel::program::ProgramSpec;
 use crate::pipeline::decode::Kind;
 
 /// In the order of [`Family::ALL`].
-pub static SPECS: [FamilySpec; Family::ALL.len()] =
-    [cpu::SPEC, offcpu::SPEC, gil::SPEC, eval::SPEC, arena::SPEC, shm::SPEC, nrt::SPEC, ucx::SPEC, redundancy::SPEC];
+pub static SPECS: [FamilySpec; Family::ALL.len()] = [
+    families::cpu::SPEC,
+    families::offcpu::SPEC,
+    families::gil::SPEC,
+    families::eval::SPEC,
+    families::arena::SPEC,
+    families::shm::SPEC,
+    families::nrt::SPEC,
+    families::ucx::SPEC,
+    families::redundancy::SPEC,
+];
 
 /// Programs that run whichever family is on.
 const SHARED: [ProgramSpec; 3] = [
@@ -27,15 +36,15 @@ const SHARED: [ProgramSpec; 3] = [
 
 /// The programs of the families that watch system calls. They also report executable mappings, which can be
 /// found in other ways without them.
-const SYSTEM_CALLS: [ProgramSpec; 4] = {
-    const FAMILIES: &[Family] = &[Family::Arena, Family::Shm];
+fn at_system_calls() -> [ProgramSpec; 4] {
+    let families = of_system_calls();
     [
-        ProgramSpec::new(system_calls::SINGLE[0], FAMILIES),
-        ProgramSpec::new(system_calls::SINGLE[1], FAMILIES),
-        ProgramSpec::new(system_calls::ALL[0], FAMILIES).optional().typed(system_calls::TYPES[0]),
-        ProgramSpec::new(system_calls::ALL[1], FAMILIES).optional().typed(system_calls::TYPES[1]),
+        ProgramSpec::new(system_calls::SINGLE[0], families),
+        ProgramSpec::new(system_calls::SINGLE[1], families),
+        ProgramSpec::new(system_calls::ALL[0], families).optional().typed(system_calls::TYPES[0]),
+        ProgramSpec::new(system_calls::ALL[1], families).optional().typed(system_calls::TYPES[1]),
     ]
-};
+}
 
 /// The system calls by which a process gets new code.
 const CODE_ENDS: [&str; 3] = pyobs_abi::calls::CODE_END;
@@ -71,7 +80,7 @@ pub fn contents(wanted: impl Fn(Family) -> bool) -> Contents {
         spec.maps.iter().filter_map(move |map| Some((map.name, if is_wanted { map.on? } else { map.off })))
     });
     Contents {
-        programs: SHARED.iter().chain(&SYSTEM_CALLS).chain(programs).copied().collect(),
+        programs: SHARED.into_iter().chain(at_system_calls()).chain(programs.copied()).collect(),
         sizes: sizes.collect(),
         offsets: SPECS.iter().filter_map(|spec| spec.offsets).collect(),
     }
@@ -84,18 +93,19 @@ pub fn control_bits(families: &[Family]) -> u64 {
 
 /// The families that attach probes to functions, which takes CAP_SYS_ADMIN.
 pub fn with_probes() -> &'static [Family] {
-    static FAMILIES: LazyLock<Vec<Family>> =
-        LazyLock::new(|| SPECS.iter().filter(|spec| spec.puts_probes).map(|spec| spec.family).collect());
+    static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| those(|spec| spec.puts_probes));
     &FAMILIES
 }
 
 /// The families that watch system calls.
-pub fn of_system_calls() -> Vec<Family> {
-    SPECS
-        .iter()
-        .filter(|spec| spec.system_calls.iter().any(|calls| !calls.is_empty()))
-        .map(|spec| spec.family)
-        .collect()
+pub fn of_system_calls() -> &'static [Family] {
+    static FAMILIES: LazyLock<Vec<Family>> =
+        LazyLock::new(|| those(|spec| spec.system_calls.iter().any(|calls| !calls.is_empty())));
+    &FAMILIES
+}
+
+fn those(belongs: impl Fn(&FamilySpec) -> bool) -> Vec<Family> {
+    SPECS.iter().filter(|spec| belongs(spec)).map(|spec| spec.family).collect()
 }
 
 /// The system calls that these families need, and those that give a process new code.
@@ -113,13 +123,6 @@ mod tests {
     fn each_family_is_in_its_place() {
         for (spec, family) in SPECS.iter().zip(Family::ALL) {
             assert_eq!(spec.family, family);
-        }
-    }
-
-    #[test]
-    fn the_right_to_put_probes_names_every_family_that_does() {
-        for family in with_probes() {
-            assert!(crate::rights::WITHOUT_PROBES.contains(family.name()), "{family}");
         }
     }
 

@@ -57,22 +57,21 @@ pub fn for_perf_events() -> CapabilitySet {
     if paranoia() > PARANOIA_MAX { CapabilitySet::SYS_ADMIN } else { CapabilitySet::PERFMON }
 }
 
-/// What does not work if the user may not probe functions.
-pub const WITHOUT_PROBES: &str = "no probe can be put on functions: the families eval, nrt and ucx are off";
-/// Privileges without which pyobs sees less.
-const HELPFUL: [Right; 3] = [
-    Right {
+/// Privileges without which pyobs sees less. The text says what does not work if the user may not probe functions.
+fn helpful_rights(without_probes: &'static str) -> [Right; 3] {
+    let folders = Right {
         name: "CAP_DAC_READ_SEARCH",
         any: CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::DAC_OVERRIDE),
         without: "programs in folders that are closed to this user have no names",
-    },
-    Right {
+    };
+    let files = Right {
         name: "CAP_CHECKPOINT_RESTORE",
         any: CapabilitySet::CHECKPOINT_RESTORE.union(CapabilitySet::SYS_ADMIN),
         without: "files that were deleted or replaced have no names",
-    },
-    Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: WITHOUT_PROBES },
-];
+    };
+    let probes = Right { name: "CAP_SYS_ADMIN", any: CapabilitySet::SYS_ADMIN, without: without_probes };
+    [folders, files, probes]
+}
 
 /// Names of missing privileges, with the consequence of each.
 pub type Lacking = Vec<(&'static str, &'static str)>;
@@ -88,8 +87,8 @@ pub fn lacking_needed() -> Lacking {
 }
 
 /// The missing privileges that pyobs can do without.
-pub fn lacking_helpful() -> Lacking {
-    lacking(&HELPFUL)
+pub fn lacking_helpful(without_probes: &'static str) -> Lacking {
+    lacking(&helpful_rights(without_probes))
 }
 
 /// Whether functions of other programs can be probed: the kernel requires CAP_SYS_ADMIN, and CAP_PERFMON is

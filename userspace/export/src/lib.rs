@@ -24,46 +24,54 @@ pub use pyobs_model::views::{Native, Weight};
 use pyobs_model::{Model, Selection};
 pub use words::words;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    Folded,
-    Svg,
-    Speedscope,
-    Pprof,
-    Firefox,
-    Perfetto,
-    Html,
-    Json,
+/// Defines the formats. The name of each is that of its module, and the text is what `pyobs export --help` says of it.
+macro_rules! formats {
+    ($($format:ident = $module:ident: $about:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Format {
+            $($format,)*
+        }
+
+        impl Format {
+            pub const ALL: &'static [Self] = &[$(Self::$format),*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$format => stringify!($module),)*
+                }
+            }
+
+            /// What it is, and for which program.
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Self::$format => $about,)*
+                }
+            }
+
+            fn write(self, model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
+                match self {
+                    $(Self::$format => $module::write(model, options, out),)*
+                }
+            }
+        }
+    };
+}
+
+formats! {
+    Folded = folded: "one line a stack, root first, for flamegraph.pl and others",
+    Svg = svg: "a flame graph for any browser",
+    Speedscope = speedscope: "a file for https://www.speedscope.app",
+    Pprof = pprof: "a profile for `go tool pprof`, with every weight that was recorded",
+    Firefox = firefox: "threads with samples, waits and transfers, for https://profiler.firefox.com",
+    Perfetto = perfetto: "waits, transfers, arenas and segments on a timeline, for https://ui.perfetto.dev",
+    Html = html: "one page for any browser, without a network: findings, flame graphs, timeline, tables",
+    Json = json: "what `report --json` writes, of the part that is selected",
 }
 
 impl Format {
-    pub const ALL: &'static [Self] = &[
-        Self::Folded,
-        Self::Svg,
-        Self::Speedscope,
-        Self::Pprof,
-        Self::Firefox,
-        Self::Perfetto,
-        Self::Html,
-        Self::Json,
-    ];
-
     /// Whether the output is not text.
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Pprof | Self::Perfetto)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Folded => "folded",
-            Self::Svg => "svg",
-            Self::Speedscope => "speedscope",
-            Self::Pprof => "pprof",
-            Self::Firefox => "firefox",
-            Self::Perfetto => "perfetto",
-            Self::Html => "html",
-            Self::Json => "json",
-        }
     }
 }
 
@@ -126,7 +134,8 @@ pub enum Error {
     #[error("the recording has no `{0}` data, for {probes} off; record with it on, or leave --weight out", probes = probes_of(*.0))]
     NoData(Weight),
     #[error(
-        "the recording has no samples, waits, transfers or memory, for cpu, offcpu, gil, arena, shm and ucx were off; leave --probe out"
+        "the recording has no samples, waits, transfers or memory, for {} were off; leave --probe out",
+        perfetto::families()
     )]
     NoTimeline,
     #[error("the output could not be written: {0}")]
@@ -148,14 +157,5 @@ pub fn export(model: &Model, format: Format, options: &Options, out: &mut dyn Wr
     if !optional && !options.weight.is_known(model) {
         return Err(Error::NoData(options.weight));
     }
-    match format {
-        Format::Folded => folded::write(model, options, out),
-        Format::Svg => svg::write(model, options, out),
-        Format::Speedscope => speedscope::write(model, options, out),
-        Format::Pprof => pprof::write(model, options, out),
-        Format::Firefox => firefox::write(model, options, out),
-        Format::Perfetto => perfetto::write(model, options, out),
-        Format::Html => html::write(model, options, out),
-        Format::Json => json::write(model, options, out),
-    }
+    format.write(model, options, out)
 }

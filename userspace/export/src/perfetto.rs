@@ -30,6 +30,12 @@ const SHED: &str = "shed";
 /// The families that a timeline shows.
 const FAMILIES: [Family; 6] = [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm, Family::Ucx];
 
+/// Their names, in a sentence.
+pub(crate) fn families() -> String {
+    let [first @ .., last] = FAMILIES.map(Family::name);
+    format!("{} and {last}", first.join(", "))
+}
+
 /// A step at the time when a thread took it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ThreadStep {

@@ -184,6 +184,36 @@ pub enum Event {
     },
 }
 
+/// The time of an event, by reference; `None` for a definition.
+macro_rules! time {
+    ($event:expr) => {
+        match $event {
+            Event::Frame { .. } | Event::Stack { .. } | Event::Process { .. } | Event::Thread { .. } => None,
+            Event::ProcessEnd { at, .. }
+            | Event::Sample(Sample { at, .. })
+            | Event::Sleep(Sleep { at, .. })
+            | Event::GilWait(GilWait { at, .. })
+            | Event::GilHeld { at, .. }
+            | Event::Calls(Calls { at, .. })
+            | Event::Segment { at, .. }
+            | Event::Arena { at, .. }
+            | Event::MemInfo { at, .. }
+            | Event::Transfer { at, .. }
+            | Event::Transfers(Transfers { at, .. })
+            | Event::TransferThread(TransferThread { at, .. })
+            | Event::Access(Access { at, .. })
+            | Event::Pair(Pair { at, .. })
+            | Event::Call(NativeCall { at, .. })
+            | Event::Watchpoints { at, .. }
+            | Event::Resident { at, .. }
+            | Event::Loss { at, .. }
+            | Event::Cost { at, .. }
+            | Event::Shed { at, .. }
+            | Event::Measure { at, .. } => Some(at),
+        }
+    };
+}
+
 impl Event {
     pub fn measure(at: Nanos, family: &str, measure: &str, on: bool) -> Self {
         Self::Measure { at, family: Arc::from(family), measure: Arc::from(measure), on }
@@ -191,64 +221,19 @@ impl Event {
 
     /// When it happened; definitions have no time.
     pub fn at(&self) -> Option<Nanos> {
-        match self {
-            Self::Frame { .. } | Self::Stack { .. } | Self::Process { .. } | Self::Thread { .. } => None,
-            Self::ProcessEnd { at, .. } | Self::Loss { at, .. } | Self::Cost { at, .. } => Some(*at),
-            Self::Shed { at, .. } | Self::Measure { at, .. } => Some(*at),
-            Self::Sample(sample) => Some(sample.at),
-            Self::Sleep(sleep) => Some(sleep.at),
-            Self::GilWait(wait) => Some(wait.at),
-            Self::GilHeld { at, .. } => Some(*at),
-            Self::Calls(calls) => Some(calls.at),
-            Self::Access(access) => Some(access.at),
-            Self::Pair(pair) => Some(pair.at),
-            Self::Call(call) => Some(call.at),
-            Self::Watchpoints { at, .. } => Some(*at),
-            Self::Segment { at, .. }
-            | Self::Arena { at, .. }
-            | Self::MemInfo { at, .. }
-            | Self::Transfer { at, .. }
-            | Self::Resident { at, .. } => Some(*at),
-            Self::Transfers(transfers) => Some(transfers.at),
-            Self::TransferThread(thread) => Some(thread.at),
-        }
+        time!(self).copied()
     }
-}
 
-impl Event {
     /// Caps its time at `last`.
     pub fn not_after(&mut self, last: Nanos) {
-        let at = match self {
-            Self::Frame { .. } | Self::Stack { .. } | Self::Thread { .. } => return,
-            Self::Process { process, .. } => match &mut process.started {
-                Some(started) => started,
-                None => return,
-            },
-            Self::ProcessEnd { at, .. }
-            | Self::Loss { at, .. }
-            | Self::Cost { at, .. }
-            | Self::Shed { at, .. }
-            | Self::Measure { at, .. }
-            | Self::GilHeld { at, .. }
-            | Self::Watchpoints { at, .. }
-            | Self::Segment { at, .. }
-            | Self::Arena { at, .. }
-            | Self::MemInfo { at, .. }
-            | Self::Transfer { at, .. }
-            | Self::Resident { at, .. } => at,
-            Self::Sleep(Sleep { at, from, .. }) | Self::GilWait(GilWait { at, from, .. }) => {
-                *from = (*from).min(last);
-                at
-            }
-            Self::Sample(Sample { at, .. })
-            | Self::Calls(Calls { at, .. })
-            | Self::Access(Access { at, .. })
-            | Self::Pair(Pair { at, .. })
-            | Self::Call(NativeCall { at, .. })
-            | Self::Transfers(Transfers { at, .. })
-            | Self::TransferThread(TransferThread { at, .. }) => at,
-        };
-        *at = (*at).min(last);
+        match self {
+            Self::Process { process, .. } => process.started = process.started.map(|started| started.min(last)),
+            Self::Sleep(Sleep { from, .. }) | Self::GilWait(GilWait { from, .. }) => *from = (*from).min(last),
+            _ => {}
+        }
+        if let Some(at) = time!(self) {
+            *at = (*at).min(last);
+        }
     }
 }
 

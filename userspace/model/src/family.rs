@@ -5,59 +5,50 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may have
-/// more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// Samples of CPU time.
-    Cpu,
-    /// Sleeps of threads.
-    OffCpu,
-    /// Waits for the GIL.
-    Gil,
-    /// Calls of Python functions.
-    Eval,
-    /// Arenas of CPython's allocator, and of libraries.
-    Arena,
-    /// Shared memory.
-    Shm,
-    /// Numba's MemInfos.
-    Nrt,
-    /// Transfers of UCX and UCXX.
-    Ucx,
-    /// Redundant loads, stores and calls.
-    Redundancy,
+/// Defines the enumeration with its list, its names and what each family sees.
+macro_rules! families {
+    ($($family:ident = $name:literal: $what:literal,)*) => {
+        /// A group of probes that answer one question. Recordings name their families by text, because a later pyobs may
+        /// have more.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Family {
+            $(#[doc = $what] $family,)*
+        }
+
+        impl Family {
+            /// In the order in which they are listed everywhere.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$family),*];
+
+            /// The name on the command line, in recordings and in reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$family => $name,)*
+                }
+            }
+
+            /// What it sees, as the beginning of a sentence.
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$family => $what,)*
+                }
+            }
+        }
+    };
+}
+
+families! {
+    Cpu = "cpu": "CPU samples",
+    OffCpu = "offcpu": "Sleeps of threads",
+    Gil = "gil": "Waits for the GIL",
+    Eval = "eval": "Calls",
+    Arena = "arena": "Arenas",
+    Shm = "shm": "Shared segments",
+    Nrt = "nrt": "MemInfos of Numba",
+    Ucx = "ucx": "Transfers of UCX",
+    Redundancy = "redundancy": "Accesses of native code",
 }
 
 impl Family {
-    /// In the order in which they are listed everywhere.
-    pub const ALL: [Self; 9] = [
-        Self::Cpu,
-        Self::OffCpu,
-        Self::Gil,
-        Self::Eval,
-        Self::Arena,
-        Self::Shm,
-        Self::Nrt,
-        Self::Ucx,
-        Self::Redundancy,
-    ];
-
-    /// The name on the command line, in recordings and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::OffCpu => "offcpu",
-            Self::Gil => "gil",
-            Self::Eval => "eval",
-            Self::Arena => "arena",
-            Self::Shm => "shm",
-            Self::Nrt => "nrt",
-            Self::Ucx => "ucx",
-            Self::Redundancy => "redundancy",
-        }
-    }
-
     pub fn names() -> Vec<String> {
         Self::ALL.map(|family| family.name().to_owned()).to_vec()
     }

@@ -5,6 +5,7 @@ mod history;
 mod interpreters;
 mod memory;
 mod summed;
+mod sums;
 
 use crate::Family;
 use std::collections::{BTreeMap, HashMap};
@@ -14,9 +15,7 @@ pub use self::cost::{Shed, Usage};
 use self::cost::{Sheds, Usages};
 pub use self::history::{EVENTS_KEPT, History};
 use self::interpreters::Interpreters;
-use crate::families::{
-    arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
-};
+use self::sums::Sums;
 use crate::ids::Pid;
 use crate::loss::{Losses, Reason};
 use crate::regions::{Region, RegionId, Regions, Space};
@@ -86,15 +85,7 @@ pub struct Model {
     functions: Vec<FrameId>,
     function_ids: HashMap<FunctionKey, FrameId>,
     stacks: Vec<Arc<[FrameId]>>,
-    cpu: Cpu,
-    offcpu: OffCpu,
-    gil: Gil,
-    eval: Eval,
-    arenas: Arenas,
-    shm: Shm,
-    nrt: Nrt,
-    ucx: Ucx,
-    redundancy: Redundancy,
+    sums: Sums,
     regions: Regions,
     loss: Losses,
     costs: Usages,
@@ -114,15 +105,7 @@ impl Model {
             functions: Vec::new(),
             function_ids: HashMap::new(),
             stacks: Vec::new(),
-            cpu: Cpu::new(history),
-            offcpu: OffCpu::new(history),
-            gil: Gil::new(history),
-            eval: Eval::new(history),
-            arenas: Arenas::new(history),
-            shm: Shm::new(history),
-            nrt: Nrt::default(),
-            ucx: Ucx::new(history),
-            redundancy: Redundancy::new(history),
+            sums: Sums::new(history),
             regions: Regions::new(history),
             loss: Losses::default(),
             costs: Usages::default(),
@@ -170,7 +153,7 @@ impl Model {
                 if let Some(state) = self.processes.get_mut(id.0 as usize) {
                     state.ended = Some(*at);
                 }
-                self.arenas.ended(*id, *at);
+                self.sums.arenas.ended(*id, *at);
                 self.end_regions(*id, *at);
             }
             Event::Thread { process, tid, name } => {
@@ -185,50 +168,50 @@ impl Model {
                 let Some(state) = self.processes.get_mut(sample.process.0 as usize) else { return };
                 state.samples += 1;
                 state.threads.entry(sample.tid).or_default().samples += 1;
-                self.cpu.add(*sample);
+                self.sums.cpu.add(*sample);
             }
             Event::Sleep(sleep) => {
                 if self.has_stack(sleep.stack) && self.sees(sleep.process, sleep.tid) {
-                    self.offcpu.add(sleep.clone());
+                    self.sums.offcpu.add(sleep.clone());
                 }
             }
             Event::GilWait(wait) => {
                 let known = self.has_stack(wait.stack) && wait.holder.is_none_or(|holder| self.has_stack(holder.stack));
                 if known && self.sees(wait.process, wait.tid) {
-                    self.gil.add_wait(*wait);
+                    self.sums.gil.add_wait(*wait);
                 }
             }
             Event::GilHeld { at, process, tid, held } => {
                 if self.sees(*process, *tid) {
-                    self.gil.add_held(*at, *process, *tid, *held);
+                    self.sums.gil.add_held(*at, *process, *tid, *held);
                 }
             }
             Event::Calls(calls) => {
                 let known = (calls.process.0 as usize) < self.processes.len();
                 if known && (calls.function.0 as usize) < self.frames.len() {
-                    self.eval.add(*calls);
+                    self.sums.eval.add(*calls);
                 }
             }
             Event::Access(access) => {
                 if self.has_stack(access.stack) && self.sees(access.process, access.tid) {
                     let line = views::own_line(self, access.stack);
-                    self.redundancy.add_access(access, line);
+                    self.sums.redundancy.add_access(access, line);
                 }
             }
             Event::Pair(pair) => {
                 let known = self.has_stack(pair.first) && self.has_stack(pair.second);
                 if known && self.sees(pair.process, pair.tid) {
                     let region = pair.address.and_then(|address| self.owner_at(pair.process, address, pair.at));
-                    self.redundancy.add_pair(pair, region);
+                    self.sums.redundancy.add_pair(pair, region);
                 }
             }
             Event::Call(call) => {
                 if self.has_stack(call.stack) && self.sees(call.process, call.tid) {
                     let line = views::own_line(self, call.stack);
-                    self.redundancy.add_call(call, line);
+                    self.sums.redundancy.add_call(call, line);
                 }
             }
-            Event::Watchpoints { counts, .. } => self.redundancy.set_counts(*counts),
+            Event::Watchpoints { counts, .. } => self.sums.redundancy.set_counts(*counts),
             Event::MemInfo { at, id, change } => {
                 let known = match change {
                     MemInfoChange::Born { process, stack, .. } => {
@@ -238,7 +221,7 @@ impl Model {
                 };
                 if known {
                     self.meminfo_region(*at, *id, change);
-                    self.nrt.add(*at, *id, change);
+                    self.sums.nrt.add(*at, *id, change);
                 }
             }
             Event::Arena { at, id, change } => {
@@ -249,14 +232,14 @@ impl Model {
                 };
                 if known {
                     self.arena_region(*at, *id, change);
-                    let forgotten = self.arenas.add(*at, *id, change);
+                    let forgotten = self.sums.arenas.add(*at, *id, change);
                     self.forget(forgotten);
                 }
             }
             Event::Segment { at, id, change } => {
                 if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
                     self.segment_region(*at, *id, change);
-                    let forgotten = self.shm.add(*at, *id, change);
+                    let forgotten = self.sums.shm.add(*at, *id, change);
                     self.forget(forgotten);
                 }
             }
@@ -267,18 +250,18 @@ impl Model {
                     TransferChange::Woken { .. } => true,
                 };
                 if known {
-                    let forgotten = self.ucx.add(*at, *id, change);
+                    let forgotten = self.sums.ucx.add(*at, *id, change);
                     self.forget(forgotten);
                 }
             }
             Event::Transfers(transfers) => {
                 if (transfers.process.0 as usize) < self.processes.len() {
-                    self.ucx.add_total(*transfers);
+                    self.sums.ucx.add_total(*transfers);
                 }
             }
             Event::TransferThread(thread) => {
                 if self.sees(thread.process, thread.tid) {
-                    self.ucx.add_thread(*thread);
+                    self.sums.ucx.add_thread(*thread);
                 }
             }
             Event::Resident { at, process, resident } => {
@@ -299,14 +282,7 @@ impl Model {
     /// Advances the clock of a model whose events are rare, and forgets what is older than its window.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-        self.cpu.expire(self.now);
-        self.offcpu.expire(self.now);
-        self.gil.expire(self.now);
-        self.eval.expire(self.now);
-        self.redundancy.expire(self.now);
-        self.arenas.expire(self.now);
-        self.shm.expire(self.now);
-        self.ucx.expire(self.now);
+        self.sums.expire(self.now);
         if let History::Window { length, .. } = self.history {
             self.regions.expire(self.now.saturating_sub(length));
         }
@@ -393,42 +369,6 @@ impl Model {
 
     pub fn frame_count(&self) -> usize {
         self.frames.len()
-    }
-
-    pub fn cpu(&self) -> &Cpu {
-        &self.cpu
-    }
-
-    pub fn offcpu(&self) -> &OffCpu {
-        &self.offcpu
-    }
-
-    pub fn gil(&self) -> &Gil {
-        &self.gil
-    }
-
-    pub fn eval(&self) -> &Eval {
-        &self.eval
-    }
-
-    pub fn arenas(&self) -> &Arenas {
-        &self.arenas
-    }
-
-    pub fn shm(&self) -> &Shm {
-        &self.shm
-    }
-
-    pub fn nrt(&self) -> &Nrt {
-        &self.nrt
-    }
-
-    pub fn ucx(&self) -> &Ucx {
-        &self.ucx
-    }
-
-    pub fn redundancy(&self) -> &Redundancy {
-        &self.redundancy
     }
 
     pub fn loss(&self) -> &Losses {

@@ -186,25 +186,12 @@ pub(crate) struct Export {
 }
 
 fn formats() -> impl TypedValueParser<Value = Format> {
-    let known = Format::ALL.iter().map(|format| PossibleValue::new(format.name()).help(help(*format)));
+    let known = Format::ALL.iter().map(|format| PossibleValue::new(format.name()).help(format.about()));
     PossibleValuesParser::new(known).try_map(|name| name.parse::<Format>())
 }
 
 fn natives() -> impl TypedValueParser<Value = Native> {
     PossibleValuesParser::new(Native::ALL.map(Native::name)).try_map(|name| name.parse::<Native>())
-}
-
-fn help(format: Format) -> &'static str {
-    match format {
-        Format::Folded => "one line a stack, root first, for flamegraph.pl and others",
-        Format::Svg => "a flame graph for any browser",
-        Format::Speedscope => "a file for https://www.speedscope.app",
-        Format::Pprof => "a profile for `go tool pprof`, with every weight that was recorded",
-        Format::Firefox => "threads with samples, waits and transfers, for https://profiler.firefox.com",
-        Format::Perfetto => "waits, transfers, arenas and segments on a timeline, for https://ui.perfetto.dev",
-        Format::Html => "one page for any browser, without a network: findings, flame graphs, timeline, tables",
-        Format::Json => "what `report --json` writes, of the part that is selected",
-    }
 }
 
 /// Say what changed between two recordings: what is more, less, new or gone.

@@ -9,10 +9,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::merge::Merge;
-use crate::tables::{
-    Damage, Range, Reading, Source, arena, cpu, eval, gil, health, meta, nrt, offcpu, processes, redundancy, regions,
-    shm, stacks, ucx,
-};
+use crate::tables::{self, Damage, Range, Reading, Source, meta, processes, stacks};
 use crate::value::MAX_TEXT;
 use crate::{Error, file};
 
@@ -80,18 +77,7 @@ impl Reader {
         stacks::read(&mut reading, &mut each)?;
         processes::read(&mut reading, &mut each)?;
         let mut merge = Merge::default();
-        cpu::read(&mut reading, self.meta.period(), &mut merge)?;
-        processes::read_ends(&mut reading, &mut merge)?;
-        health::read(&mut reading, &mut merge)?;
-        offcpu::read(&mut reading, &mut merge)?;
-        gil::read(&mut reading, &mut merge)?;
-        eval::read(&mut reading, &mut merge)?;
-        arena::read(&mut reading, &mut merge)?;
-        nrt::read(&mut reading, &mut merge)?;
-        redundancy::read(&mut reading, &mut merge)?;
-        shm::read(&mut reading, &mut merge)?;
-        ucx::read(&mut reading, &mut merge)?;
-        regions::read(&mut reading, &mut merge)?;
+        tables::read(&mut reading, self.meta.period(), &mut merge)?;
         merge.give(&mut reading, each)?;
         drop(snapshot);
         self.damage = reading.damage;

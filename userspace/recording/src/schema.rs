@@ -22,11 +22,11 @@ pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// Creates all tables in an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"))?;
-    tables::TABLES.iter().copied().flatten().try_for_each(|table| connection.execute_batch(&table.create()))
+    tables::all().try_for_each(|table| connection.execute_batch(&table.create()))
 }
 
 /// The section of docs/recording.md about the tables.
 pub fn documentation() -> String {
-    let sections = tables::TABLES.iter().copied().flatten().map(Description::document);
+    let sections = tables::all().map(Description::document);
     format!("## Tables\n\n{}", sections.collect::<Vec<_>>().join("\n"))
 }

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pyobs_model::{Event, Meta, Nanos};
-use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::table::Table;
-use crate::tables::{arena, cpu, gil, health, meta, nrt, offcpu, processes, redundancy, regions, shm, stacks, ucx};
+use crate::tables::{self, Often, cpu, meta, stacks};
 use crate::{Error, file, schema};
 
 /// Appends that come more often share a commit.
@@ -88,7 +87,7 @@ impl Writer {
     fn insert(&mut self, events: &[Event]) -> rusqlite::Result<()> {
         let mut often = Often::prepare(&self.connection)?;
         for event in events {
-            insert(&self.connection, &mut often, &mut self.nodes, event)?;
+            tables::insert(&self.connection, &mut often, &mut self.nodes, event)?;
             self.latest = self.latest.max(event.at().unwrap_or_default());
         }
         Ok(())
@@ -124,60 +123,6 @@ impl Drop for Writer {
         if !self.stopped && self.commit(Duration::ZERO).is_ok() {
             self.remove_journal();
         }
-    }
-}
-
-/// Statements of which there are many: to find one by its text takes as long as to run it.
-struct Often<'c> {
-    sample: CachedStatement<'c>,
-    node: CachedStatement<'c>,
-    stack: CachedStatement<'c>,
-}
-
-impl<'c> Often<'c> {
-    fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
-        Ok(Self {
-            sample: connection.prepare_cached(cpu::INSERT)?,
-            node: connection.prepare_cached(stacks::INSERT_NODE)?,
-            stack: connection.prepare_cached(stacks::INSERT)?,
-        })
-    }
-}
-
-fn insert(
-    connection: &Connection,
-    often: &mut Often<'_>,
-    nodes: &mut stacks::Nodes,
-    event: &Event,
-) -> rusqlite::Result<()> {
-    match event {
-        Event::Frame { id, frame } => stacks::frame(connection, *id, frame),
-        Event::Stack { id, frames } => stacks::stack((&mut often.node, &mut often.stack), nodes, *id, frames),
-        Event::Process { id, process } => processes::process(connection, *id, process),
-        Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
-        Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
-        Event::Sample(sample) => cpu::sample(&mut often.sample, sample),
-        Event::Sleep(sleep) => offcpu::sleep(connection, sleep),
-        Event::GilWait(wait) => gil::wait(connection, wait),
-        Event::GilHeld { at, process, tid, held } => gil::held(connection, *at, *process, *tid, *held),
-        Event::Calls(calls) => calls.insert(connection),
-        Event::Arena { at, id, change } => arena::change(connection, *at, *id, change),
-        Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
-        Event::Transfer { at, id, change } => ucx::change(connection, *at, *id, change),
-        Event::Transfers(transfers) => transfers.insert(connection),
-        Event::TransferThread(thread) => thread.insert(connection),
-        Event::Access(access) => redundancy::access(connection, access),
-        Event::Pair(pair) => redundancy::pair(connection, pair),
-        Event::Call(call) => redundancy::call(connection, call),
-        Event::Watchpoints { at, counts } => redundancy::watchpoints(connection, *at, counts),
-        Event::Segment { at, id, change } => shm::change(connection, *at, *id, change),
-        Event::Resident { at, process, resident } => regions::process(connection, *at, *process, resident),
-        Event::Loss { at, reason, count } => health::loss(connection, *at, *reason, *count),
-        Event::Cost { at, bpf, cpu, startup, rss_bytes } => {
-            health::cost(connection, *at, [*bpf, *cpu, *startup], *rss_bytes)
-        }
-        Event::Shed { at, what } => health::shed(connection, *at, what),
-        Event::Measure { at, family, measure, on } => health::measure(connection, *at, family, measure, *on),
     }
 }
 

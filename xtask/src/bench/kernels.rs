@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::{Setting, table::Table};
 use crate::{
     errors::lacking,
-    kernels::{self, FAMILIES, Outcome},
+    kernels::{self, Outcome, checks},
 };
 
-const COLUMNS: [&str; FAMILIES.len() + 3] = {
-    let mut columns = ["kernel"; FAMILIES.len() + 3];
+const COLUMNS: [&str; checks::ALL.len() + 3] = {
+    let mut columns = ["kernel"; checks::ALL.len() + 3];
     let mut at = 0;
-    while at < FAMILIES.len() {
-        columns[at + 1] = FAMILIES[at];
+    while at < checks::ALL.len() {
+        columns[at + 1] = checks::ALL[at];
         at += 1;
     }
     columns[at + 1] = "accelerator";
@@ -35,7 +35,7 @@ pub(super) fn run(_: &Setting) -> Result<Table> {
     let outcomes = kernels::check(&kernels::of_tests(true)?)?;
     let mut whole = 0;
     for outcome in &outcomes {
-        let words = FAMILIES.map(|family| kernels::word(outcome, family).to_owned());
+        let words = checks::ALL.map(|family| kernels::word(outcome, family).to_owned());
         let package = outcome.package.as_deref().unwrap_or_default();
         let release = package.trim_start_matches("linux-image-").trim_start_matches("linux-binary-");
         let mut cells = vec![release.trim_end_matches("-cloud-amd64").to_owned()];

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AFTERWARDS, FAMILIES, Kernel, boot::Ran};
+use super::{Kernel, boot::Ran, checks};
 
 #[derive(Serialize)]
 pub(crate) struct Outcome {
@@ -97,10 +97,10 @@ impl Outcome {
     /// pass.
     pub(crate) fn is_as_expected(&self) -> bool {
         let wanted = |family: &&str| {
-            let is_refused = !self.supported && !AFTERWARDS.contains(family);
+            let is_refused = !self.supported && !checks::AFTERWARDS.contains(family);
             self.status(family).0 == if is_refused { Status::Refused } else { Status::Works }
         };
-        self.skipped.is_some() || self.broken.is_none() && FAMILIES.iter().all(wanted)
+        self.skipped.is_some() || self.broken.is_none() && checks::ALL.iter().all(wanted)
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<()> {

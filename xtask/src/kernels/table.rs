@@ -2,40 +2,21 @@
 
 use std::fmt::Write;
 
+use super::checks;
 use super::results::{Outcome, Status};
 
-/// In the order of the columns. The first and the last four are not families of probes.
-pub(crate) const FAMILIES: [&str; 14] = [
-    "default",
-    "cpu",
-    "offcpu",
-    "gil",
-    "eval",
-    "arena",
-    "shm",
-    "nrt",
-    "ucx",
-    "redundancy",
-    "killed",
-    "doctor",
-    "log",
-    "confined",
-];
-
-/// What is checked after the recordings. It must work even under a kernel that is too old.
-pub(crate) const AFTERWARDS: [&str; 3] = ["doctor", "log", "confined"];
 /// The check for whether a family could be recorded at all.
 const RECORD: &str = "record";
 
 pub(super) fn shown(outcomes: &[Outcome]) -> String {
     let mut text = format!("{:8}", "kernel");
-    for family in FAMILIES {
+    for family in checks::ALL {
         let _ = write!(text, " {family:10}");
     }
     text.push('\n');
     for outcome in outcomes {
         let _ = write!(text, "{:8}", outcome.kernel);
-        for family in FAMILIES {
+        for family in checks::ALL {
             let _ = write!(text, " {:10}", word(outcome, family));
         }
         text.truncate(text.trim_end().len());
@@ -64,7 +45,7 @@ pub(crate) fn word(outcome: &Outcome, family: &str) -> &'static str {
 /// Each reason once, with its families.
 pub(crate) fn reasons(outcome: &Outcome) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-    for family in FAMILIES {
+    for family in checks::ALL {
         for check in outcome.status(family).1 {
             let refused = check.status == Status::Refused;
             let reason = if refused { check.detail.clone() } else { format!("{}: {}", check.check, check.detail) };

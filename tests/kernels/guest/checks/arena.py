@@ -1,6 +1,8 @@
 """Compares CPython's arenas with its own count, `sys._debugmallocstats`."""
 from pyobs import on_each, record
 
+BESIDE = True
+
 
 def checks():
     # From Linux 7.0 on, a system call of a thread that preempts another one inside the same BPF program is missed, and

@@ -1,6 +1,7 @@
 """Compares counts of calls with `sys.setprofile` in another run of the same program."""
 from pyobs import on_each, record, together
 
+BESIDE = True
 FILE = "every_call.py"
 ROUNDS = "1"
 

@@ -1,6 +1,8 @@
 """Compares the MemInfos of a stand-in for Numba's runtime (workloads/nrt.c) with what its user counted."""
 from pyobs import has_function, on_each, record
 
+BESIDE = True
+
 
 def checks():
     # A thread that is preempted while its stack is walked makes another one lose its stack.

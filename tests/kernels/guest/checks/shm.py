@@ -1,6 +1,8 @@
 """Tests the lifecycle of a shared segment: who made it and where, who held it, and when it was removed and freed."""
 from pyobs import has_function, on_each, record
 
+BESIDE = True
+
 
 def checks():
     # From Linux 7.0 on, a system call of a thread that preempts another one inside the same BPF program is missed, and

@@ -1,6 +1,7 @@
 """Compares transfers of the stand-in for libucp (workloads/ucp.c) with what its user counted."""
 from pyobs import record
 
+BESIDE = True
 PROGRAM = ["/guest/programs/ucp_user", "/guest/programs/libucp.so.0"]
 SENDS, RECEIVES = 1000, 100
 

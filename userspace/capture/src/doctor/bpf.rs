@@ -9,7 +9,7 @@ use pyobs_model::Family;
 
 use super::sys::{self, TRACE_FENTRY, TRACE_ITER};
 use super::{ALL, Area, Check, Status, plain};
-use crate::registry::with_probes;
+use crate::registry::{of_system_calls, with_probes};
 
 const OLD: &str = "run a newer kernel";
 
@@ -126,7 +126,7 @@ fn trampolines(area: &mut Area<'_>, btf: &io::Result<Btf>) {
         area.tried(name, &[Family::OffCpu, Family::Gil], typed(point), &works(point), todo);
     }
     // Needed only if the tracepoints of single calls are unavailable.
-    area.preferred("typed tracepoints", &[Family::Arena, Family::Shm], typed("sys_enter"), &works("sys_enter"), todo);
+    area.preferred("typed tracepoints", of_system_calls(), typed("sys_enter"), &works("sys_enter"), todo);
 }
 
 fn load_for(btf: &io::Result<Btf>, name: &str, kind: BtfKind, attach: u32) -> io::Result<std::os::fd::OwnedFd> {

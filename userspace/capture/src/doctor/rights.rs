@@ -1,11 +1,20 @@
 //! What the user may do.
 
+use std::sync::LazyLock;
+
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{ALL, Area, Check, Status};
 use crate::kernel::release;
+use crate::registry;
 use crate::rights::{self, Lacking, Namespace};
+
+/// What does not work if the user may not probe functions.
+static WITHOUT_PROBES: LazyLock<String> = LazyLock::new(|| {
+    let families: Vec<&str> = registry::with_probes().iter().map(|family| family.name()).collect();
+    format!("no probe can be put on functions: these families are off: {}", families.join(", "))
+});
 
 /// Whether a refusal can have other causes than the user's lack of privileges.
 pub(super) fn is_privileged() -> bool {
@@ -49,7 +58,7 @@ fn capability_checks(area: &mut Area<'_>) {
         area.lacks("capabilities", ALL, Status::Missing, format!("this user lacks {}", words(&lacking)), todo);
         return;
     }
-    let lacking = rights::lacking_helpful();
+    let lacking = rights::lacking_helpful(&WITHOUT_PROBES);
     if lacking.is_empty() {
         area.works("further capabilities", ALL, "nothing is hidden from this user");
     } else {

@@ -5,22 +5,25 @@ use std::fs;
 
 use pyobs_model::Family;
 
-use super::{ALL, Area, Check, Status, plain, sys};
+use super::{ALL, Area, Check, Families, Status, plain, sys};
 use crate::kernel::tracefs::Calls;
+use crate::registry::of_system_calls;
 
-const POINTS: &[(&str, &CStr, &[Family])] = &[
-    ("process starts", c"sched_process_fork", ALL),
-    ("program starts", c"sched_process_exec", ALL),
-    ("process ends", c"sched_process_exit", ALL),
-    ("system call entries", c"sys_enter", &[Family::Arena, Family::Shm]),
-    ("system call exits", c"sys_exit", &[Family::Arena, Family::Shm]),
-    ("page evictions", c"mm_filemap_delete_from_page_cache", &[Family::Shm]),
-];
+fn points() -> [(&'static str, &'static CStr, Families); 6] {
+    [
+        ("process starts", c"sched_process_fork", ALL),
+        ("program starts", c"sched_process_exec", ALL),
+        ("process ends", c"sched_process_exit", ALL),
+        ("system call entries", c"sys_enter", of_system_calls()),
+        ("system call exits", c"sys_exit", of_system_calls()),
+        ("page evictions", c"mm_filemap_delete_from_page_cache", &[Family::Shm]),
+    ]
+}
 
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("tracing", checks);
     let program = sys::load_program(sys::PROG_RAW_TRACEPOINT, None);
-    for (name, point, families) in POINTS {
+    for (name, point, families) in points() {
         let tried = match &program {
             Ok(program) => sys::attach_raw(Some(point), program),
             Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
@@ -43,7 +46,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
 fn single_calls(area: &mut Area<'_>) {
     area.preferred(
         "single system calls",
-        &[Family::Arena, Family::Shm],
+        of_system_calls(),
         Calls::open().and_then(|calls| calls.try_out()),
         "an event was opened at sys_enter_munmap and closed",
         "run a kernel built with CONFIG_FTRACE_SYSCALLS=y: without, programs run at every system call",

@@ -21,7 +21,7 @@ pub(super) fn choose(
                 object.report_mappings(requested.options.targets == Targets::All)?;
                 return Ok(None);
             }
-            Err(error) => requested.refuse(&families, &error.into()),
+            Err(error) => requested.refuse(families, &error.into()),
         }
     }
     Ok(Some(Sideband::open(cpus)?))

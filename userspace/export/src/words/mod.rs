@@ -32,38 +32,29 @@ const FUNCTION: usize = WIDTH - PLACE - 2 * SHARE - 5;
 /// A share with its error.
 const SHARE: usize = 12;
 
+/// A section, and the family that has to be on for it.
+type Section = (Family, fn(&mut ReportText<'_>));
+
+/// The sections of the families, in this order.
+const SECTIONS: &[Section] = &[
+    (Family::Cpu, |report| report.cpu()),
+    (Family::OffCpu, |report| report.offcpu()),
+    (Family::Gil, |report| report.gil()),
+    (Family::Eval, |report| report.eval()),
+    (Family::Arena, |report| report.arena()),
+    (Family::Shm, |report| report.shm()),
+    (Family::Shm, |report| report.residents()),
+    (Family::Redundancy, |report| report.redundancy()),
+    (Family::Nrt, |report| report.nrt()),
+    (Family::Ucx, |report| report.ucx()),
+];
+
 /// Writes at most `limit` rows per section.
 pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
     let mut report = ReportText { model, limit, text: String::new() };
     report.heading();
     report.findings();
-    if model.is_on(Family::Cpu) {
-        report.processes();
-        report.frames(
-            By::Line,
-            "Hottest lines",
-            "own: the line and the native code below it; total: and the Python it calls",
-        );
-        report.frames(By::Function, "Hottest functions", "all lines of a function together");
-        report.stacks();
-    }
-    report.waits();
-    if model.is_on(Family::Arena) {
-        report.arena();
-    }
-    if model.is_on(Family::Shm) {
-        report.shm();
-        report.residents();
-    }
-    if model.is_on(Family::Redundancy) {
-        report.redundancy();
-    }
-    if model.is_on(Family::Nrt) {
-        report.nrt();
-    }
-    if model.is_on(Family::Ucx) {
-        report.ucx();
-    }
+    SECTIONS.iter().filter(|(family, _)| model.is_on(*family)).for_each(|(_, write)| write(&mut report));
     report.loss();
     report.cost();
     Ok(out.write_all(report.text.as_bytes())?)
@@ -113,6 +104,17 @@ impl ReportText<'_> {
         let cores = if seconds > 0.0 { spent / seconds } else { 0.0 };
         let samples = grouped(samples);
         self.line(&format!("{samples} samples in {processes}, which kept {cores:.2} CPUs busy on average."));
+    }
+
+    fn cpu(&mut self) {
+        self.processes();
+        self.frames(
+            By::Line,
+            "Hottest lines",
+            "own: the line and the native code below it; total: and the Python it calls",
+        );
+        self.frames(By::Function, "Hottest functions", "all lines of a function together");
+        self.stacks();
     }
 
     fn processes(&mut self) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pyobs_model::families::{Sampled, Times};
 use pyobs_model::number::{grouped, time};
 use pyobs_model::views::{self, By, SleepRow};
-use pyobs_model::{Family, Frame, FrameId, FrameKind, ProcessRef, Selection};
+use pyobs_model::{Frame, FrameId, FrameKind, ProcessRef, Selection};
 
 use super::{ReportText, WIDTH, place, share};
 use crate::escape;
@@ -17,18 +17,10 @@ pub(super) const PLACE: usize = 26;
 const SPENT: &str = "       time       count    longest";
 
 impl ReportText<'_> {
-    pub(super) fn waits(&mut self) {
-        if self.model.is_on(Family::OffCpu) {
-            let rows = views::sleeps(self.model, &Selection::default(), By::Line);
-            self.reasons(&rows);
-            self.places(&rows);
-        }
-        if self.model.is_on(Family::Gil) {
-            self.gil();
-        }
-        if self.model.is_on(Family::Eval) {
-            self.eval();
-        }
+    pub(super) fn offcpu(&mut self) {
+        let rows = views::sleeps(self.model, &Selection::default(), By::Line);
+        self.reasons(&rows);
+        self.places(&rows);
     }
 
     fn reasons(&mut self, rows: &[SleepRow]) {
@@ -69,7 +61,7 @@ impl ReportText<'_> {
         self.rest(places.len());
     }
 
-    fn gil(&mut self) {
+    pub(super) fn gil(&mut self) {
         self.section("GIL", "how much of the time it was held, how many waited for it, behind which line mostly");
         let selection = Selection::default();
         let mut shares: Vec<_> = views::gil_shares(self.model, &selection).into_iter().collect();

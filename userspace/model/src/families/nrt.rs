@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{MemInfoChange, MemInfoId, Nanos, ProcessRef, StackId};
+use crate::{History, MemInfoChange, MemInfoId, Nanos, ProcessRef, StackId};
 
 /// Limits deaths seen before their births. Birth events wait until their stacks have names.
 const EARLY_MAX: usize = 1 << 20;
@@ -68,6 +68,13 @@ pub struct ForgottenSites {
 }
 
 impl Nrt {
+    pub fn new(_: History) -> Self {
+        Self::default()
+    }
+
+    /// Keeps everything: the number of sites is bounded anyway.
+    pub fn expire(&mut self, _now: Nanos) {}
+
     pub fn add(&mut self, at: Nanos, id: MemInfoId, change: &MemInfoChange) {
         match *change {
             MemInfoChange::Born { process, bytes, data, stack } => {

@@ -58,7 +58,7 @@ impl Model {
             // All of its mappings go with it.
             SegmentChange::Ended { pid } => self.regions.end_all(Space::Segments(*pid), at),
             SegmentChange::Released | SegmentChange::Gone => {
-                let holders = self.shm.get(id).map(|state| &state.holders);
+                let holders = self.sums.shm.get(id).map(|state| &state.holders);
                 for pid in holders.into_iter().flat_map(|holders| holders.keys()) {
                     self.regions.end_of(Space::Segments(*pid), region, at);
                 }
@@ -70,7 +70,7 @@ impl Model {
     /// Call it before the arena itself changes.
     pub(super) fn arena_region(&mut self, at: Nanos, id: ArenaId, change: &ArenaChange) {
         let region = RegionId::Arena(id);
-        let known = self.arenas.get(id);
+        let known = self.sums.arenas.get(id);
         let begun =
             |address, bytes| Region { id: region, address, bytes, offset: 0, stack: None, born: at, died: None };
         let was_known = known.is_some();
@@ -108,7 +108,7 @@ impl Model {
         let region = RegionId::MemInfo(id);
         match *change {
             MemInfoChange::Born { process, bytes, data, stack } if data != 0 => {
-                let died = self.nrt.died_early(id);
+                let died = self.sums.nrt.died_early(id);
                 let ended = self.process(process).and_then(|state| state.ended);
                 let space = Space::MemInfos(process);
                 let stack = Some(stack);
@@ -119,7 +119,7 @@ impl Model {
                 }
             }
             MemInfoChange::Died => {
-                let Some((process, data)) = self.nrt.place(id) else { return };
+                let Some((process, data)) = self.sums.nrt.place(id) else { return };
                 let space = Space::MemInfos(process);
                 if let Some(found) = self.regions.at(space, data).filter(|found| found.id == region) {
                     let range = found.address..found.address.saturating_add(found.bytes);

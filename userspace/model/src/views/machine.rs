@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use foldhash::HashMap;
 
 use super::slots::Running;
-use super::weight::add;
+use super::weight::{Weight, add};
 use super::{Series, Slots, gil_shares, own_line, spread, transfers};
 use crate::families::nrt::SiteSum;
 use crate::{FrameId, Model, Nanos, ProcessRef, Selection, StackId, Tid};
@@ -68,7 +68,7 @@ pub struct TransfersLine {
 
 pub fn machine(model: &Model, selection: &Selection, count: usize) -> Machine {
     let slots = Slots::new(model, selection, count);
-    let has_memory = [Family::Shm, Family::Arena, Family::Nrt].iter().any(|family| model.is_on(*family));
+    let has_memory = Weight::Bytes.is_known(model);
     Machine {
         cpu: model.is_on(Family::Cpu).then(|| cpu(model, selection, slots)),
         gil: model.is_on(Family::Gil).then(|| gil(model, selection, slots)),

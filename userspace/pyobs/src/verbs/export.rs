@@ -57,7 +57,8 @@ fn history(arguments: &Export, meta: &Meta) -> History {
         // It has every weight, and accesses count one by one.
         Format::Pprof => !meta.probes.iter().any(|probe| probe == Family::Redundancy.name()),
         Format::Json => true,
-        Format::Speedscope | Format::Firefox | Format::Perfetto | Format::Html => false,
+        // All events are enough for any format.
+        _ => false,
     };
     let is_timed = arguments.from.is_some() || arguments.to.is_some();
     if is_summed && !is_timed { History::Sums } else { History::All }

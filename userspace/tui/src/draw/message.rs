@@ -64,23 +64,12 @@ fn has_python(model: &Model) -> bool {
 }
 
 fn off(model: &Model, ui: &Ui, family: Family) -> Option<Message> {
-    let what = match family {
-        Family::Cpu => "CPU samples",
-        Family::OffCpu => "Sleeps of threads",
-        Family::Gil => "Waits for the GIL",
-        Family::Shm => "Shared segments",
-        Family::Arena => "Arenas",
-        Family::Nrt => "MemInfos of Numba",
-        Family::Ucx => "Transfers of UCX",
-        Family::Redundancy => "Accesses of native code",
-        Family::Eval => "Calls",
-    };
     let refused = model.meta().refused.iter().find(|refused| refused.family == family.name());
     let help = match refused {
         Some(refused) => format!("The family {family} is unavailable: {}.", refused.reason),
         None => format!("The family {family} is off. {}", ui.how_to_see(family)),
     };
-    message(format!("{what} are not watched"), help)
+    message(format!("{} are not watched", family.what()), help)
 }
 
 fn nothing(model: &Model, ui: &Ui, screen: &dyn Screen, pythons: u64, is_live: bool) -> Option<Message> {

@@ -1,0 +1,43 @@
+//! The sums of all families.
+
+use super::Model;
+use crate::{History, Nanos, families};
+
+/// Makes the fields, and [`Model`]'s access to them.
+macro_rules! sums {
+    ($($name:ident: $module:ident::$type:ident,)*) => {
+        #[derive(Debug)]
+        pub(super) struct Sums {
+            $(pub(super) $name: families::$module::$type,)*
+        }
+
+        impl Sums {
+            pub(super) fn new(history: History) -> Self {
+                Self { $($name: families::$module::$type::new(history),)* }
+            }
+
+            /// Forgets what is older than the model's window.
+            pub(super) fn expire(&mut self, now: Nanos) {
+                $(self.$name.expire(now);)*
+            }
+        }
+
+        impl Model {
+            $(pub fn $name(&self) -> &families::$module::$type {
+                &self.sums.$name
+            })*
+        }
+    };
+}
+
+sums! {
+    cpu: cpu::Cpu,
+    offcpu: offcpu::OffCpu,
+    gil: gil::Gil,
+    eval: eval::Eval,
+    arenas: arena::Arenas,
+    shm: shm::Shm,
+    nrt: nrt::Nrt,
+    ucx: ucx::Ucx,
+    redundancy: redundancy::Redundancy,
+}
