@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use self::cost::{Shed, Usage};
 use self::cost::{Sheds, Usages};
-pub use self::history::{EVENTS_KEPT, History};
+pub use self::history::{EVENTS_KEPT, EVENTS_SHOWN, History};
 use self::interpreters::Interpreters;
 use crate::families::{
     arena::Arenas, cpu::Cpu, eval::Eval, gil::Gil, nrt::Nrt, offcpu::OffCpu, redundancy::Redundancy, shm::Shm, ucx::Ucx,
@@ -219,7 +219,8 @@ impl Model {
                 let known = self.has_stack(pair.first) && self.has_stack(pair.second);
                 if known && self.sees(pair.process, pair.tid) {
                     let region = pair.address.and_then(|address| self.owner_at(pair.process, address, pair.at));
-                    self.redundancy.add_pair(pair, region);
+                    let line = views::own_line(self, pair.second);
+                    self.redundancy.add_pair(pair, region, line);
                 }
             }
             Event::Call(call) => {
@@ -247,14 +248,16 @@ impl Model {
                     ArenaChange::Born(stack) | ArenaChange::Escaped(stack) => self.has_stack(*stack),
                     _ => true,
                 };
-                if known {
+                let is_over = self.history.is_over(*at) && self.arenas.get(*id).is_none();
+                if known && !is_over {
                     self.arena_region(*at, *id, change);
                     let forgotten = self.arenas.add(*at, *id, change);
                     self.forget(forgotten);
                 }
             }
             Event::Segment { at, id, change } => {
-                if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
+                let is_over = self.history.is_over(*at) && self.shm.get(*id).is_none();
+                if !is_over && !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
                     self.segment_region(*at, *id, change);
                     let forgotten = self.shm.add(*at, *id, change);
                     self.forget(forgotten);

@@ -51,7 +51,7 @@ fn step(number: u64, model: &mut Model) {
 
 #[test]
 fn sums_are_of_all_events() {
-    let (all, sums) = (model(History::All), model(History::Sums));
+    let (all, sums) = (model(History::All), model(History::REPORT));
     let report = |model| Report::new(model, &Selection::default(), None);
     let (expected, found) = (report(&all), report(&sums));
     assert_eq!(found.offcpu, expected.offcpu);

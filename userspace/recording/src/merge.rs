@@ -5,6 +5,7 @@
 //! and what is held is a block of each table and what is out of order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
 use pyobs_model::{Event, Nanos};
 
@@ -131,8 +132,12 @@ impl<'m> Merge<'m> {
         Ok(())
     }
 
-    /// Gives all events.
-    pub(crate) fn give(mut self, reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
+    /// Gives all events, until `each` breaks off.
+    pub(crate) fn give(
+        mut self,
+        reading: &mut Reading<'_>,
+        mut each: impl FnMut(Event) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         loop {
             for lane in &mut self.lanes {
                 lane.fill(reading)?;
@@ -149,7 +154,9 @@ impl<'m> Merge<'m> {
             let lane = &mut self.lanes[index];
             let is_due = |event: &mut Event| second.is_none_or(|second| (time(event), index) < second);
             while let Some(event) = lane.ready.pop_front_if(is_due) {
-                each(event);
+                if each(event).is_break() {
+                    return Ok(());
+                }
             }
         }
     }

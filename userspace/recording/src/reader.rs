@@ -1,5 +1,6 @@
 //! A file back into events.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,25 +61,42 @@ impl Reader {
 
     /// Gives all events: definitions first, then the others in the order of time. What is kept meanwhile does not grow
     /// with the number of events.
-    pub fn replay(&mut self, each: impl FnMut(Event)) -> Result<(), Error> {
+    pub fn replay(&mut self, mut each: impl FnMut(Event)) -> Result<(), Error> {
+        self.replay_while(|event| {
+            each(event);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, until `each` breaks off.
+    pub fn replay_while(&mut self, each: impl FnMut(Event) -> ControlFlow<()>) -> Result<(), Error> {
         self.play(Range::default(), each)
     }
 
-    /// What the recording adds up to, with what the families saw in `from..to` only.
+    /// The model of a recording, with only what the families saw in `from..to`.
     pub fn model(&mut self, from: Option<Nanos>, to: Option<Nanos>) -> Result<Model, Error> {
         let mut model = Model::new(self.meta.clone(), History::All);
-        self.play(Range { from, to }, |event| model.apply(&event))?;
+        self.play(Range { from, to }, |event| {
+            model.apply(&event);
+            ControlFlow::Continue(())
+        })?;
         Ok(model)
     }
 
-    fn play(&mut self, range: Range, mut each: impl FnMut(Event)) -> Result<(), Error> {
+    fn play(&mut self, range: Range, mut each: impl FnMut(Event) -> ControlFlow<()>) -> Result<(), Error> {
         let source = &self.source;
         let mut reading = Reading { source, range, damage: self.opening.clone() };
         // One transaction, so that a recording that is being written is seen as of one moment.
         let snapshot = source.connection.unchecked_transaction();
         let snapshot = snapshot.map_err(|error| Error::sqlite(source.path(), error))?;
-        stacks::read(&mut reading, &mut each)?;
-        processes::read(&mut reading, &mut each)?;
+        let mut flow = ControlFlow::Continue(());
+        let mut define = |event| {
+            if flow.is_continue() {
+                flow = each(event);
+            }
+        };
+        stacks::read(&mut reading, &mut define)?;
+        processes::read(&mut reading, &mut define)?;
         let mut merge = Merge::default();
         cpu::read(&mut reading, self.meta.period(), &mut merge)?;
         processes::read_ends(&mut reading, &mut merge)?;
@@ -92,7 +110,9 @@ impl Reader {
         shm::read(&mut reading, &mut merge)?;
         ucx::read(&mut reading, &mut merge)?;
         regions::read(&mut reading, &mut merge)?;
-        merge.give(&mut reading, each)?;
+        if flow.is_continue() {
+            merge.give(&mut reading, each)?;
+        }
         drop(snapshot);
         self.damage = reading.damage;
         Ok(())

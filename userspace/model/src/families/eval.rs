@@ -79,7 +79,7 @@ impl Eval {
     /// Sums over all threads, whichever `selection` names, because calls are not recorded by thread.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<EvalKey, EvalSum> {
         let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
-        let folded = self.folded.iter().filter(|_| !selection.is_timed());
+        let folded = self.folded.iter().filter(|_| self.calls.is_summed(selection));
         sums.extend(folded.filter(|(key, _)| selection.has_process(key.process)));
         for calls in self
             .calls

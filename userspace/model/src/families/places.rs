@@ -29,6 +29,16 @@ pub(super) trait Summed: Default {
     fn take(&mut self, other: Self);
 }
 
+impl Summed for u64 {
+    fn weight(&self) -> u64 {
+        *self
+    }
+
+    fn take(&mut self, other: Self) {
+        *self = self.saturating_add(other);
+    }
+}
+
 impl Summed for Nanos {
     fn weight(&self) -> u64 {
         self.0

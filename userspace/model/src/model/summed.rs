@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Model;
+use crate::Nanos;
 
 impl Model {
     /// Events that are in sums only, by kind, because more came after them than are kept; and places that are only in the sums of
@@ -10,21 +11,28 @@ impl Model {
     pub fn summed(&self) -> BTreeMap<&'static str, u64> {
         let ((samples, of_samples), (sleeps, of_sleeps)) = (self.cpu.summed(), self.offcpu.summed());
         let (gil_waits, of_waits) = self.gil.summed();
+        let (accesses, of_accesses, _) = self.redundancy.summed();
         let all = [
             ("samples", samples),
             ("sleeps", sleeps),
             ("gil_waits", gil_waits),
             ("calls", self.eval.summed().0),
             ("transfer_counts", self.ucx.summed()),
-            ("accesses", self.redundancy.summed().0),
-            ("places", of_samples.saturating_add(of_sleeps).saturating_add(of_waits)),
+            ("accesses", accesses),
+            ("places", of_samples + of_sleeps + of_waits + of_accesses),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
+    /// The time from which on samples, sleeps, waits and accesses are kept one by one. Earlier ones are only in sums.
+    pub fn listed_since(&self) -> Nanos {
+        let all = [self.cpu.kept_since(), self.offcpu.kept_since(), self.gil.kept_since(), self.redundancy.kept_since()];
+        all.into_iter().max().unwrap_or_default()
+    }
+
     /// Calls and accesses that are in no sum, because there are more functions and lines than are added up.
     pub fn left_out(&self) -> BTreeMap<&'static str, u64> {
-        let all = [("calls", self.eval.summed().1), ("accesses", self.redundancy.summed().1)];
+        let all = [("calls", self.eval.summed().1), ("accesses", self.redundancy.summed().2)];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }
