@@ -77,6 +77,7 @@ impl FunctionKey {
 #[derive(Debug)]
 pub struct Model {
     meta: Meta,
+    is_finished: bool,
     history: History,
     now: Nanos,
     processes: Vec<ProcessState>,
@@ -106,6 +107,7 @@ impl Model {
     pub fn new(meta: Meta, history: History) -> Self {
         Self {
             meta,
+            is_finished: true,
             history,
             now: Nanos(0),
             processes: Vec::new(),
@@ -346,6 +348,16 @@ impl Model {
 
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// Marks the recording as cut off or still being written.
+    pub fn set_unfinished(&mut self) {
+        self.is_finished = false;
+    }
+
+    /// Whether the recording was ended, rather than cut off or still being written.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
     }
 
     /// The time of the latest event.
