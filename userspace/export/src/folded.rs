@@ -119,6 +119,7 @@ impl FoldedStacks {
         let mut line = String::new();
         // Sums saturate, so a node's children may add up to more than the node.
         let mut left = self.total();
+        let (mut sum, mut counted) = (0, 0);
         // Recursion could overflow: recorded stacks may be deeper than this thread's own.
         let mut open = self.children(0, least);
         let mut lengths = vec![0; open.len()];
@@ -133,9 +134,12 @@ impl FoldedStacks {
             let shown = children.iter().fold(0, |sum: u64, child| sum.saturating_add(self.nodes[*child].total));
             let own = node.total.saturating_sub(shown).min(left);
             left -= own;
-            let own = own.saturating_add(self.unit / 2) / self.unit;
-            if own > 0 {
-                each(&line, own)?;
+            // The running total is rounded, not each line, so that the lines add up to the rounded total.
+            sum += own;
+            let rounded = (sum / self.unit).saturating_add(u64::from(sum % self.unit >= self.unit.div_ceil(2)));
+            if rounded > counted {
+                each(&line, rounded - counted)?;
+                counted = rounded;
             }
             lengths.extend(children.iter().map(|_| line.len()));
             open.extend(children);

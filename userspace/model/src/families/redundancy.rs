@@ -365,7 +365,9 @@ impl Redundancy {
         let stores = self.redundant_stores(&line);
         let suspects = self.summed_in(selection).into_iter().flat_map(Folded::suspects);
         let meant = suspects.filter(move |(Suspect { place, .. }, _)| selection.has_thread(place.process, place.tid));
-        meant.filter(move |(suspect, _)| is_redundant(suspect, &stores, &line)).map(|(suspect, sum)| (suspect.place, sum))
+        meant
+            .filter(move |(suspect, _)| is_redundant(suspect, &stores, &line))
+            .map(|(suspect, sum)| (suspect.place, sum))
     }
 
     /// The lines where most stores into arrays left the value unchanged.

@@ -26,7 +26,8 @@ impl Model {
 
     /// The time from which on samples, sleeps, waits and accesses are kept one by one. Earlier ones are only in sums.
     pub fn listed_since(&self) -> Nanos {
-        let all = [self.cpu.kept_since(), self.offcpu.kept_since(), self.gil.kept_since(), self.redundancy.kept_since()];
+        let all =
+            [self.cpu.kept_since(), self.offcpu.kept_since(), self.gil.kept_since(), self.redundancy.kept_since()];
         all.into_iter().max().unwrap_or_default()
     }
 

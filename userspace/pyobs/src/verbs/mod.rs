@@ -99,6 +99,9 @@ fn load(file: &Path, history: History) -> Result<Model, Failure> {
 fn read(file: &Path, history: History) -> Result<(Model, Reader), Failure> {
     let mut reader = Reader::open(file).map_err(Failure::failed)?;
     let mut model = Model::new(reader.meta().clone(), history);
+    if !reader.is_finished() {
+        model.set_unfinished();
+    }
     let mut progress = Progress::new(true, Duration::from_secs(1));
     let mut count = 0;
     let read = reader.replay(|event| {

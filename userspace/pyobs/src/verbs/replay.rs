@@ -64,8 +64,8 @@ fn reread(reader: &mut Reader, batches: &SyncSender<Batch>) {
     let mut batch = Vec::with_capacity(BATCH);
     let read = reader.replay_while(|event| {
         batch.push(event);
-        let is_gone = batch.len() == BATCH
-            && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err();
+        let is_gone =
+            batch.len() == BATCH && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err();
         if is_gone { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     // Nobody waits for the rest if the dashboard seeks another time.
