@@ -134,17 +134,22 @@ impl FoldedStacks {
             let shown = children.iter().fold(0, |sum: u64, child| sum.saturating_add(self.nodes[*child].total));
             let own = node.total.saturating_sub(shown).min(left);
             left -= own;
-            // The running total is rounded, not each line, so that the lines add up to the rounded total.
+            // Lines are rounded up only as long as together they stay within the rounded running total.
             sum += own;
-            let rounded = (sum / self.unit).saturating_add(u64::from(sum % self.unit >= self.unit.div_ceil(2)));
-            if rounded > counted {
-                each(&line, rounded - counted)?;
-                counted = rounded;
+            let count = self.rounded(own).min(self.rounded(sum) - counted);
+            counted += count;
+            if count > 0 {
+                each(&line, count)?;
             }
             lengths.extend(children.iter().map(|_| line.len()));
             open.extend(children);
         }
         Ok(())
+    }
+
+    /// A weight in units, to the nearest.
+    fn rounded(&self, weight: u64) -> u64 {
+        weight / self.unit + u64::from(weight % self.unit >= self.unit.div_ceil(2))
     }
 
     /// In descending order of names, because the caller pops from the end.

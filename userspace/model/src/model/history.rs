@@ -66,6 +66,6 @@ impl History {
 
     /// Whether something that begins at `at` begins too late for the sums.
     pub(crate) fn is_over(self, at: Nanos) -> bool {
-        at >= self.covered().end()
+        self.covered().to.is_some_and(|to| at >= to)
     }
 }

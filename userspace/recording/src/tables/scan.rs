@@ -35,9 +35,7 @@ impl Damage {
         let rows: u64 = self.rows.values().sum();
         match (self.broken, rows) {
             (false, 0) => None,
-            (false, _) => {
-                Some(format!("the recording is damaged: {rows} invalid rows of {tables} were skipped"))
-            }
+            (false, _) => Some(format!("the recording is damaged: {rows} invalid rows of {tables} were skipped")),
             (true, 0) => Some("the recording is damaged: only its readable parts were used".to_owned()),
             (true, _) => Some(format!("the recording is damaged: only the readable parts of {tables} were used")),
         }
