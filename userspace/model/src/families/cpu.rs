@@ -113,7 +113,7 @@ impl CpuSum {
 pub struct Cpu {
     samples: Past<Sample>,
     sums: HashMap<Place, CpuSum>,
-    /// Sums of samples that a report does not keep.
+    /// Sums of samples that are no longer kept one by one.
     folded: Places<Place, CpuSum>,
     total: CpuSum,
     stacks: Stacks,

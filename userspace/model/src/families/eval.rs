@@ -29,13 +29,13 @@ impl Timed for Calls {
 #[derive(Debug)]
 pub struct Eval {
     calls: Past<Calls>,
-    /// Those of calls that a report does not keep.
+    /// Sums of calls that are no longer kept one by one.
     folded: BTreeMap<EvalKey, EvalSum>,
-    /// Functions that are in no sum.
+    /// Calls that are in no sum.
     left_out: u64,
 }
 
-/// Functions whose calls are added up beyond the latest events. Calls of others that come later are in no sum.
+/// How many functions have sums of calls besides the latest events. Calls of further functions are in no sum.
 const FUNCTIONS_MAX: usize = 1 << 17;
 
 impl EvalSum {

@@ -108,11 +108,11 @@ impl Summed for GilFolded {
     }
 }
 
-/// The waits of all threads whose pieces have come so far.
+/// Each thread's wait that may have more pieces.
 type Waits = HashMap<(ProcessRef, Tid), Open>;
 
-/// Threads whose last wait before the kept ones is put together from all its pieces. Of further threads such a wait is only as
-/// long as its kept pieces.
+/// How many threads have an open wait, whose folded pieces are joined with kept ones. Beyond that, open waits are closed, so such
+/// a wait counts as two when its maximum is taken.
 const OPEN_MAX: usize = 1 << 14;
 
 impl GilKey {
@@ -147,10 +147,10 @@ pub struct Gil {
     folded: Places<GilKey, GilFolded>,
     /// The time of folded pieces that were cut in proportion to the covered time. `folded` does not have it.
     cut: Places<GilKey, Nanos>,
-    /// The waits whose first pieces are folded.
+    /// Waits whose first pieces are folded.
     open: Waits,
     held: Past<Held>,
-    /// How long threads held it before those that are kept.
+    /// How long threads held it, from events that are no longer kept.
     held_before: Places<Place, Nanos>,
 }
 

@@ -82,7 +82,7 @@ pub struct SleepFolded {
     wakers: Vec<(Waker, Times)>,
 }
 
-/// Wakers of a place's folded sleeps that are kept. The one that ended the least goes for another.
+/// How many wakers a place's folded sleeps keep. A new one replaces the one that ended the least sleep.
 const WAKERS_MAX: usize = 16;
 
 impl SleepFolded {

@@ -1,4 +1,4 @@
-//! What a report has in sums only, and what is in none.
+//! Counts the events that a report has only in sums, and those in no sum.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::Model;
 use crate::Nanos;
 
 impl Model {
-    /// Events that are in sums only, by kind, because more came after them than are kept; and places that are only in the sums of
-    /// their threads and processes. Empty where everything is kept.
+    /// Counts events, by kind, that are only in sums because too many came after them, and places that were merged into their
+    /// threads or processes. Empty if everything is kept.
     pub fn summed(&self) -> BTreeMap<&'static str, u64> {
         let ((samples, of_samples), (sleeps, of_sleeps)) = (self.cpu.summed(), self.offcpu.summed());
         let (gil_waits, of_waits) = self.gil.summed();
@@ -31,7 +31,7 @@ impl Model {
         all.into_iter().max().unwrap_or_default()
     }
 
-    /// Calls and accesses that are in no sum, because there are more functions and lines than are added up.
+    /// Counts calls and accesses that are in no sum because there are too many functions or lines.
     pub fn left_out(&self) -> BTreeMap<&'static str, u64> {
         let all = [("calls", self.eval.summed().1), ("accesses", self.redundancy.summed().2)];
         all.into_iter().filter(|(_, count)| *count > 0).collect()

@@ -6,9 +6,9 @@ use super::{Accesses, CallOf, CallSum, Line, PairOf, PairSum};
 use crate::families::places::{Placed, Places};
 use crate::{Access, Place, ProcessRef, Selection, Touched};
 
-/// Lines whose accesses are added up. They have names of up to 64 things each.
+/// How many lines have sums of accesses. Each has up to 64 names.
 const LINES_MAX: usize = 1 << 12;
-/// Pairs of places, and calls at lines, that are added up.
+/// How many pairs of places, and calls at lines, have sums.
 const PAIRS_MAX: usize = 1 << 16;
 const CALLS_MAX: usize = 1 << 16;
 
@@ -41,7 +41,7 @@ impl Placed for Suspect {
     }
 }
 
-/// What comes at further lines and places is in no sum but `left_out`.
+/// Events at further lines and places are in no sum; `left_out` counts them.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     lines: BTreeMap<Line, Accesses>,
