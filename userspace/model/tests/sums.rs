@@ -117,7 +117,7 @@ fn sums_cover_a_range() {
         assert_eq!(weight.sums(&sums, &range), weight.sums(&all, &range), "{weight}");
         assert!(weight.pieces(&sums, &range).count() <= 1000, "{weight}");
     }
-    assert!(Weight::Redundant.sums(&all, &range).len() > 10);
+    assert!(!Weight::Redundant.sums(&all, &range).is_empty());
     let waited = sums.offcpu().threads(&range)[&(ProcessRef(0), Tid(1), WaitReason::Lock)].total;
     assert!(waited < to.unwrap().saturating_sub(from.unwrap()), "{waited:?} is scaled to the time");
     // Of another time only the single events are known.
