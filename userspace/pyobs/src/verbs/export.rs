@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use pyobs_export::{Format, Options};
+use pyobs_export::Options;
 use pyobs_model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, Nanos, Pid, Selection, Tid};
 
 use super::{in_memory, load};
