@@ -109,6 +109,9 @@ impl Room {
     }
 }
 
+/// Events with their parts in a selected time.
+pub(super) type Clipped<'a, T> = Vec<(&'a T, Spell)>;
+
 /// Clips events to `selection`, and scales those that were cut in proportion to what `room` has for them. It has the
 /// waits that are in sums only.
 pub(super) fn clip<'a, T: 'a>(
@@ -116,7 +119,7 @@ pub(super) fn clip<'a, T: 'a>(
     selection: &Selection,
     room: &mut Room,
     spell: impl Fn(&T) -> (ProcessRef, Tid, Spell),
-) -> Vec<(&'a T, Spell)> {
+) -> Clipped<'a, T> {
     let mut clipped = Vec::new();
     for event in events {
         let (process, tid, whole) = spell(event);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::clip::{Room, Spell, clip};
+use super::clip::{Clipped, Room, Spell, clip};
 use super::places::Placed;
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
@@ -238,7 +238,7 @@ impl Gil {
     }
 
     /// Also returns the sums of folded pieces that were cut in proportion.
-    fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Vec<(&'a GilWait, Spell)>, Vec<(GilKey, Nanos)>) {
+    fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Clipped<'a, GilWait>, Vec<(GilKey, Nanos)>) {
         let thread = |key: &GilKey| (key.waiter.process, key.waiter.tid);
         let mut room = Room::new(selection);
         self.folded(selection).for_each(|(key, folded)| room.add(thread(key), folded.sum.times.total, false));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::clip::{Room, Spell, clip};
+use super::clip::{Clipped, Room, Spell, clip};
 use super::places::Placed;
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
@@ -171,12 +171,12 @@ impl OffCpu {
         self.clipped(selection).into_iter().map(|(sleep, spell)| spell.of_sleep(sleep))
     }
 
-    fn clipped<'a>(&'a self, selection: &Selection) -> Vec<(&'a Sleep, Spell)> {
+    fn clipped<'a>(&'a self, selection: &Selection) -> Clipped<'a, Sleep> {
         self.clipped_with_cut(selection).0
     }
 
     /// Also returns the sums of folded sleeps that were cut in proportion.
-    fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Vec<(&'a Sleep, Spell)>, Vec<(SleepKey, Nanos)>) {
+    fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Clipped<'a, Sleep>, Vec<(SleepKey, Nanos)>) {
         let thread = |key: &SleepKey| (key.place.process, key.place.tid);
         let mut room = Room::new(selection);
         self.folded(selection).for_each(|(key, folded)| room.add(thread(key), folded.times.total, false));

@@ -210,12 +210,12 @@ fn tree(model: &Model, view: &RedundancyView, limit: usize) -> (Vec<NodeOut>, us
         Some(NodeOut { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
     };
     // All frames are known, so no node is dropped.
-    let (nodes, left_out) = heaviest(pair_tree(model, &view.pairs), limit);
+    let (nodes, left_out) = heaviest(&pair_tree(model, &view.pairs), limit);
     (nodes.into_iter().filter_map(node).collect(), left_out)
 }
 
 /// A node is never heavier than its parent, which comes before it, so the parents of the heaviest are among them.
-fn heaviest(nodes: Vec<PairNode>, limit: usize) -> (Vec<PairNode>, usize) {
+fn heaviest(nodes: &[PairNode], limit: usize) -> (Vec<PairNode>, usize) {
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     order.sort_by_key(|index| (Reverse((nodes[*index].sum.redundant_bytes, nodes[*index].sum.compared)), *index));
     order.truncate(limit);
@@ -244,7 +244,7 @@ mod tests {
         };
         let tree =
             vec![node(None, 9), node(Some(0), 2), node(Some(1), 2), node(Some(0), 7), node(Some(3), 7), node(None, 1)];
-        let (kept, left_out) = heaviest(tree, 4);
+        let (kept, left_out) = heaviest(&tree, 4);
         assert_eq!(left_out, 2);
         let shape: Vec<_> = kept.iter().map(|node| (node.parent, node.sum.compared)).collect();
         assert_eq!(shape, [(None, 9), (Some(0), 2), (Some(0), 7), (Some(2), 7)]);
