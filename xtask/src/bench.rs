@@ -126,10 +126,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 fn select(args: &[String]) -> Result<Vec<Bench>> {
-    let names = || BENCHES.map(|(name, _)| name).join(" ");
+    let names = || BENCHES.map(|(name, _)| name).join(", ");
     for name in args {
         if !BENCHES.iter().any(|(known, _)| known == name) {
-            return usage(format!("there is no bench {name:?}; there are: {}", names()));
+            return usage(format!("unknown bench {name:?}; expected one of: {}", names()));
         }
     }
     let is_wanted =

@@ -45,7 +45,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let chosen: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| wanted.is_none_or(|wanted| wanted == name)).collect();
     if chosen.is_empty() {
-        return usage(format!("there is no such target; there are: {}", names.join(" ")));
+        return usage(format!(
+            "unknown target {:?}; expected one of: {}",
+            wanted.map(String::as_str).unwrap_or_default(),
+            names.join(", ")
+        ));
     }
     setup::ensure()?;
     let fuzzer = build()?;

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let known = |arg: &&String| list.kernel.iter().any(|kernel| kernel.versions.contains(arg));
     if let Some(unknown) = args.iter().find(|arg| !known(arg)) {
         let names: Vec<&str> = list.kernel.iter().map(Kernel::name).collect();
-        return usage(format!("there is no kernel {unknown:?}; there are: {}", names.join(" ")));
+        return usage(format!("unknown kernel {unknown:?}; expected one of: {}", names.join(", ")));
     }
     let wanted: Vec<Kernel> = list.kernel.iter().filter(named).cloned().collect();
     build::release()?;

@@ -119,6 +119,7 @@ impl FoldedStacks {
         let mut line = String::new();
         // Sums saturate, so a node's children may add up to more than the node.
         let mut left = self.total();
+        let (mut sum, mut counted) = (0, 0);
         // Recursion could overflow: recorded stacks may be deeper than this thread's own.
         let mut open = self.children(0, least);
         let mut lengths = vec![0; open.len()];
@@ -133,14 +134,22 @@ impl FoldedStacks {
             let shown = children.iter().fold(0, |sum: u64, child| sum.saturating_add(self.nodes[*child].total));
             let own = node.total.saturating_sub(shown).min(left);
             left -= own;
-            let own = own.saturating_add(self.unit / 2) / self.unit;
-            if own > 0 {
-                each(&line, own)?;
+            // Lines are rounded up only as long as together they stay within the rounded running total.
+            sum += own;
+            let count = self.rounded(own).min(self.rounded(sum) - counted);
+            counted += count;
+            if count > 0 {
+                each(&line, count)?;
             }
             lengths.extend(children.iter().map(|_| line.len()));
             open.extend(children);
         }
         Ok(())
+    }
+
+    /// A weight in units, to the nearest.
+    fn rounded(&self, weight: u64) -> u64 {
+        weight / self.unit + u64::from(weight % self.unit >= self.unit.div_ceil(2))
     }
 
     /// In descending order of names, because the caller pops from the end.

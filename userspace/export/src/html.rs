@@ -61,7 +61,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     };
     write_around(page, out, |out| {
         write_flame_graphs(model, options, out)?;
-        put(timeline::section(model, &options.selection), out)?;
+        put(timeline::section(model, options), out)?;
         tables::all(model, &report).iter().try_for_each(|table| table.write(out))
     })
 }

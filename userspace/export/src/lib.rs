@@ -9,6 +9,7 @@ mod firefox;
 mod folded;
 mod html;
 mod json;
+mod left_out;
 mod names;
 pub mod perfetto;
 pub mod pprof;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
+pub use left_out::left_out;
 pub use pyobs_model::views::{Native, Weight};
 use pyobs_model::{Model, Selection};
 pub use words::words;
@@ -73,12 +75,17 @@ impl Format {
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Pprof | Self::Perfetto)
     }
+
+    /// Whether it shows single events, not only sums.
+    pub fn shows_events(self) -> bool {
+        matches!(self, Self::Speedscope | Self::Firefox | Self::Perfetto | Self::Html)
+    }
 }
 
-/// There is no value with this name. The message lists the names.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no {what} of this name; there are: {known}")]
+#[error("unknown {what} \"{name}\"; expected one of: {known}")]
 pub struct UnknownName {
+    name: String,
     what: &'static str,
     known: String,
 }
@@ -97,7 +104,7 @@ macro_rules! named {
             fn from_str(name: &str) -> Result<Self, UnknownName> {
                 let known = || Self::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
                 let found = Self::ALL.iter().find(|kind| kind.name() == name).copied();
-                found.ok_or_else(|| UnknownName { what: $what, known: known() })
+                found.ok_or_else(|| UnknownName { name: name.to_owned(), what: $what, known: known() })
             }
         }
     };

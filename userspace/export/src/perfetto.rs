@@ -18,7 +18,7 @@ use pyobs_model::{Family, Model, Nanos, ProcessRef, Selection, Tid, TransferId};
 
 use self::proto::Unit;
 use self::trace::{Slice, TraceWriter, Track};
-use crate::{Error, Options, names};
+use crate::{Error, Format, Options, left_out, names};
 
 /// The length of a step's slice, unless the thread's next step begins earlier. A step takes no time, but arrows connect
 /// slices.
@@ -27,6 +27,7 @@ const STEP_LENGTH: Nanos = Nanos(1000);
 const TRANSFER: &str = "transfer";
 const THREAD: &str = "thread";
 const SHED: &str = "shed";
+const LEFT_OUT: &str = "left_out";
 /// The families that a timeline shows.
 const FAMILIES: [Family; 6] = [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm, Family::Ucx];
 
@@ -111,6 +112,7 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
     samples::write(model, options, &mut trace)?;
     waits::write(model, &options.selection, &mut trace)?;
     write_sheds(model, &mut trace)?;
+    write_left_out(model, options, &mut trace)?;
     memory::write(model, &options.selection, &mut trace)
 }
 
@@ -129,6 +131,13 @@ fn write_sheds(model: &Model, trace: &mut TraceWriter<'_>) -> Result<(), Error> 
             .collect();
         if slices.is_empty() { Ok(()) } else { trace.slices(Track::Shed(family), slices) }
     })
+}
+
+/// Writes what is not shown, over the time before everything is.
+fn write_left_out(model: &Model, options: &Options, trace: &mut TraceWriter<'_>) -> Result<(), Error> {
+    let Some(name) = left_out::note(model, Format::Perfetto, options) else { return Ok(()) };
+    let (from, to) = (options.selection.from.unwrap_or_default(), Some(model.listed_since()));
+    trace.slices(Track::LeftOut, vec![Slice { name, category: LEFT_OUT, from, to, ..Slice::default() }])
 }
 
 /// Writes a thread's steps, with the arrows that begin, continue or end there.

@@ -10,7 +10,7 @@ use pyobs_model::{Frame, FrameId, Model, ProcessRef, StackId, Tid};
 use serde::{Serialize, Serializer};
 
 use crate::escape::{self, MAX_NAME};
-use crate::{Error, Options, names};
+use crate::{Error, Format, Options, left_out, names};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -117,9 +117,10 @@ pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Re
         // Speedscope refuses a file without profiles.
         profiles.push(profile(names::empty_selection(options.weight).to_owned(), &[]));
     }
+    let missing = left_out::note(model, Format::Speedscope, options);
     let file = File {
         schema: SCHEMA,
-        name: names::title(model, options, MAX_NAME),
+        name: [names::title(model, options, MAX_NAME)].into_iter().chain(missing).collect::<Vec<_>>().join(", "),
         exporter: format!("pyobs {}", env!("CARGO_PKG_VERSION")),
         active: 0,
         shared: Shared { frames },

@@ -257,7 +257,7 @@ fn names_of_formats_round_trip() {
     let sentence = "gif".parse::<Format>().unwrap_err().to_string();
     assert_eq!(
         sentence,
-        "there is no format of this name; there are: folded, svg, speedscope, pprof, firefox, perfetto, html, json"
+        "unknown format \"gif\"; expected one of: folded, svg, speedscope, pprof, firefox, perfetto, html, json"
     );
 }
 

@@ -108,3 +108,18 @@ fn frames_of_the_interpreter_count_for_their_python_frame() {
     assert_eq!(folded(Native::None), format!("{begins} 1\npython3.12 (42);main (main.py);step (main.py) 5\n"));
     assert!(folded(Native::Full).contains("main (main.py);method_vectorcall (libpython3.12.so.1.0);apply (ext.so);"));
 }
+
+/// Many stacks with just over half a period each would count twice if each were rounded by itself.
+#[test]
+fn folded_samples_are_not_more_than_were_taken() {
+    let mut it = ModelBuilder::new("h");
+    it.process(0, 42, "python3.12 a.py", &[(42, "a")]);
+    let period = it.model.meta().period().0;
+    for number in 0..100 {
+        let stack = it.stack(&[frame(FrameKind::Python, &format!("f{number}"), "a.py", 1, 1)]);
+        it.model.apply(&sample(number, 42, stack, period * 6 / 10));
+    }
+    let text = exported(&it.model, Format::Folded, &Options::default());
+    let sum: u64 = text.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(sum, 60);
+}

@@ -30,7 +30,7 @@ pub use event::{
 pub use family::Family;
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};
 pub use loss::Reason;
-pub use model::{EVENTS_KEPT, History, Model, ProcessState, Shed, ThreadState};
+pub use model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, ProcessState, Shed, ThreadState};
 pub use regions::{Region, RegionId};
 pub use selection::Selection;
 pub use transfer::{Library, Operation, Protocol, Transfer, TransferChange, TransferThread, Transfers};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use self::cost::{Shed, Usage};
 use self::cost::{Sheds, Usages};
-pub use self::history::{EVENTS_KEPT, History};
+pub use self::history::{EVENTS_KEPT, EVENTS_SHOWN, History};
 use self::interpreters::Interpreters;
 use self::sums::Sums;
 use crate::ids::Pid;
@@ -76,6 +76,7 @@ impl FunctionKey {
 #[derive(Debug)]
 pub struct Model {
     meta: Meta,
+    is_finished: bool,
     history: History,
     now: Nanos,
     processes: Vec<ProcessState>,
@@ -97,6 +98,7 @@ impl Model {
     pub fn new(meta: Meta, history: History) -> Self {
         Self {
             meta,
+            is_finished: true,
             history,
             now: Nanos(0),
             processes: Vec::new(),
@@ -202,7 +204,8 @@ impl Model {
                 let known = self.has_stack(pair.first) && self.has_stack(pair.second);
                 if known && self.sees(pair.process, pair.tid) {
                     let region = pair.address.and_then(|address| self.owner_at(pair.process, address, pair.at));
-                    self.sums.redundancy.add_pair(pair, region);
+                    let line = views::own_line(self, pair.second);
+                    self.sums.redundancy.add_pair(pair, region, line);
                 }
             }
             Event::Call(call) => {
@@ -230,14 +233,16 @@ impl Model {
                     ArenaChange::Born(stack) | ArenaChange::Escaped(stack) => self.has_stack(*stack),
                     _ => true,
                 };
-                if known {
+                let is_over = self.history.is_over(*at) && self.sums.arenas.get(*id).is_none();
+                if known && !is_over {
                     self.arena_region(*at, *id, change);
                     let forgotten = self.sums.arenas.add(*at, *id, change);
                     self.forget(forgotten);
                 }
             }
             Event::Segment { at, id, change } => {
-                if !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
+                let is_over = self.history.is_over(*at) && self.sums.shm.get(*id).is_none();
+                if !is_over && !matches!(change, SegmentChange::Born(stack) if !self.has_stack(*stack)) {
                     self.segment_region(*at, *id, change);
                     let forgotten = self.sums.shm.add(*at, *id, change);
                     self.forget(forgotten);
@@ -319,6 +324,16 @@ impl Model {
 
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// Marks the recording as cut off or still being written.
+    pub fn set_unfinished(&mut self) {
+        self.is_finished = false;
+    }
+
+    /// Whether the recording was ended, rather than cut off or still being written.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
     }
 
     /// The time of the latest event.

@@ -198,7 +198,7 @@ impl Regions {
             intervals.past.insert((region.address, self.next), region);
             self.past.push_back((space, region.address, self.next));
             self.next += 1;
-            let most = if self.history == History::Sums { REPORTED_MAX } else { PAST_MAX };
+            let most = if self.history.has_sums() { REPORTED_MAX } else { PAST_MAX };
             if self.past.len() > most {
                 self.forget_first();
             }

@@ -87,6 +87,8 @@ pub struct Recording {
     pub sampler: String,
     /// What corrected the knowledge about segments: `iterators` or `proc`. `None` if the family `shm` was off.
     pub segment_repair: Option<String>,
+    /// `false` if it was cut off, or was still being written.
+    pub finished: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -266,6 +268,7 @@ impl<'m> Report<'m> {
                 probes: meta.probes.clone(),
                 sampler: meta.sampler.clone(),
                 segment_repair: Some(meta.segment_repair.clone()).filter(|way| !way.is_empty()),
+                finished: model.is_finished(),
             },
             refused: meta.refused.clone(),
             loss: model.loss().iter().map(|(reason, count)| (reason.name(), count)).collect(),

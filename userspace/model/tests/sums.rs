@@ -1,6 +1,7 @@
 //! A report from sums and the latest events says what one from all events says.
 
 use pyobs_model::report::Report;
+use pyobs_model::views::Weight;
 use pyobs_model::*;
 
 const MS: u64 = 1_000_000;
@@ -27,7 +28,12 @@ fn model(history: History) -> Model {
         model.apply(&Event::Frame { id: FrameId(id), frame });
         model.apply(&Event::Stack { id: StackId(id), frames: [FrameId(0), FrameId(id)].into() });
     }
-    (0..COUNT).for_each(|number| step(number, &mut model));
+    for number in 0..COUNT {
+        step(number, &mut model);
+        if number == COUNT / 2 {
+            overlap(&mut model);
+        }
+    }
     model
 }
 
@@ -47,11 +53,82 @@ fn step(number: u64, model: &mut Model) {
     model.apply(&Event::Calls(Calls { at, process, function, count: 2, timed: 1, total, max: total }));
     let touched = Some(Touched::Array("float64 8x40".into()));
     model.apply(&Event::Access(Access { at, process, tid, stack, weight: 1, touched, stores: true, element_of: None }));
+    // The stores of every other stack are redundant.
+    if number % 64 == 0 {
+        let (kind, touched, equal) = (PairKind::Store, Touched::Array("float64 8x40".into()), number / 64 % 2 == 0);
+        let (first, second) = (stack, StackId(u32::from(equal) * 7 + 1));
+        let (bytes, unread, address) = (8, None, None);
+        model.apply(&Event::Pair(Pair {
+            at,
+            process,
+            tid,
+            first,
+            second,
+            kind,
+            touched,
+            equal,
+            bytes,
+            unread,
+            address,
+        }));
+    }
+}
+
+/// Two sleeps and waits of several kinds that begin before a range and fill more of it than there is.
+fn overlap(model: &mut Model) {
+    let (process, tid, stack, from, at) = (ProcessRef(0), Tid(1), StackId(3), Nanos(0), Nanos(COUNT * MS / 2));
+    let (count, total, length, stacks) = (100, Nanos(COUNT * MS / 2 - 1000 * MS), Nanos(900 * MS), 100);
+    for _ in 0..2 {
+        let (reason, waker) = (WaitReason::Lock, None);
+        model.apply(&Event::Sleep(Sleep {
+            from,
+            at,
+            process,
+            tid,
+            stack,
+            reason,
+            count,
+            total,
+            length,
+            stacks,
+            waker,
+        }));
+        let holder = None;
+        model.apply(&Event::GilWait(GilWait { from, at, process, tid, stack, holder, count, total, length, stacks }));
+    }
+}
+
+/// Sums and few single events of a range say what all events say of it.
+#[test]
+fn sums_cover_a_range() {
+    let (from, to) = (Some(Nanos(COUNT * MS / 4 + MS / 4)), Some(Nanos(COUNT * MS / 8 * 7)));
+    let (all, sums) = (model(History::All), model(History::Sums { events: 1000, from, to }));
+    let range = Selection { from, to, ..Selection::default() };
+    let (expected, found) = (Report::new(&all, &range, None), Report::new(&sums, &range, None));
+    assert_eq!(found.offcpu, expected.offcpu);
+    assert_eq!(found.gil, expected.gil);
+    assert_eq!(found.calls, expected.calls);
+    assert_eq!(found.redundancy, expected.redundancy);
+    for (found, expected) in found.processes.iter().zip(&expected.processes) {
+        assert_eq!((found.samples, found.cpu_s, &found.gil), (expected.samples, expected.cpu_s, &expected.gil));
+        assert_eq!(found.threads, expected.threads);
+    }
+    for weight in Weight::ALL {
+        assert_eq!(weight.sums(&sums, &range), weight.sums(&all, &range), "{weight}");
+        assert!(weight.pieces(&sums, &range).count() <= 1000, "{weight}");
+    }
+    assert!(!Weight::Redundant.sums(&all, &range).is_empty());
+    let waited = sums.offcpu().threads(&range)[&(ProcessRef(0), Tid(1), WaitReason::Lock)].total;
+    assert!(waited < to.unwrap().saturating_sub(from.unwrap()), "{waited:?} is scaled to the time");
+    // Of another time only the single events are known.
+    let other = Selection { from: None, ..range.clone() };
+    assert!(sums.cpu().sums(&other).into_values().map(|sum| sum.samples).sum::<u64>() <= 1000);
+    assert!(sums.cpu().since(&other) > Nanos(0) && sums.cpu().since(&range) == Nanos(0));
 }
 
 #[test]
 fn sums_are_of_all_events() {
-    let (all, sums) = (model(History::All), model(History::Sums));
+    let (all, sums) = (model(History::All), model(History::REPORT));
     let report = |model| Report::new(model, &Selection::default(), None);
     let (expected, found) = (report(&all), report(&sums));
     assert_eq!(found.offcpu, expected.offcpu);

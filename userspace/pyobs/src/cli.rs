@@ -171,8 +171,9 @@ pub(crate) struct Export {
     /// What sizes mean: cpu, CPU time; offcpu, time asleep; gil, time waiting for the GIL; redundant, samples in native
     /// code that changed nothing; bytes, memory that was not freed
     ///
-    /// Times are microseconds in `folded` and `svg`, seconds in `speedscope`, milliseconds
-    /// in `firefox`, and nanoseconds in `pprof`. The stacks of `gil` are the waiters'.
+    /// `folded` and `svg` have samples for cpu, each standing for one sampling period of CPU time, and microseconds for
+    /// offcpu and gil. Times are seconds in `speedscope`, milliseconds in `firefox`, and nanoseconds in `pprof`. The
+    /// stacks of `gil` are the waiters'.
     #[arg(long, value_name = "WEIGHT", default_value = "cpu", value_parser = parse_weight)]
     pub(crate) weight: Weight,
 
@@ -281,7 +282,9 @@ fn parse_budget(text: &str) -> Result<f64, String> {
 
 fn parse_weight(text: &str) -> Result<Weight, String> {
     let weight = Weight::ALL.into_iter().find(|weight| weight.name() == text);
-    weight.ok_or_else(|| format!("there is no weight `{text}`; there are: {}", Weight::ALL.map(Weight::name).join(" ")))
+    weight.ok_or_else(|| {
+        format!("unknown weight \"{text}\"; expected one of: {}", Weight::ALL.map(Weight::name).join(", "))
+    })
 }
 
 /// Parses the arguments, or says in one sentence what is wrong with them. Answers `--help` and `--version` itself.

@@ -137,7 +137,7 @@ fn parse_family(word: &str) -> Result<(Sign, Family), String> {
     match name.parse() {
         Ok(known) => Ok((sign, known)),
         Err(Unknown) => {
-            Err(format!("there is no family `{name}`; there are: {}", Family::ALL.map(Family::name).join(" ")))
+            Err(format!("unknown family \"{name}\"; expected one of: {}", Family::ALL.map(Family::name).join(", ")))
         }
     }
 }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn unknown_families_are_refused() {
         for nonsense in ["cup", "", ",", "cpu,", "+", "-", "ü", "--pid"] {
-            assert!(parse(nonsense).unwrap_err().contains("there is no family"), "{nonsense}");
+            assert!(parse(nonsense).unwrap_err().contains("unknown family"), "{nonsense}");
         }
     }
 

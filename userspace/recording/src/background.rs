@@ -1,4 +1,4 @@
-//! A writer in a thread of its own, so that a slow disk does not hold up what makes the events.
+//! Runs a writer in its own thread, so that a slow disk does not block the capture.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use pyobs_model::{Event, Nanos, Reason};
 
 use crate::{Error, Writer};
 
-/// Events that wait for the disk: some 100 MiB. Beyond, they are dropped and counted.
+/// How many events may wait for the disk, about 100 MiB. Beyond that, events are dropped and counted.
 const QUEUE_MAX: usize = 500_000;
 /// [`Writer::append`] commits when it is called.
 const APPEND_EVERY: Duration = Duration::from_millis(400);
-/// Events are collected for this long, or until there are this many, for each batch wakes the thread. The one that collects comes by
-/// every 200 ms, and a batch is committed at once: a cut costs less than a second.
+/// Events are collected for this long, or until there are this many, because each batch wakes the thread. The caller comes by
+/// every 200 ms and a batch is committed at once, so a recording that is cut off lacks less than a second.
 const SEND_EVERY: Duration = Duration::from_millis(500);
 const SEND_AT: usize = 4096;
 
@@ -31,7 +31,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Takes over a writer. The thread has the rights of the thread that calls this.
+    /// Moves a writer to a new thread, which has the rights of the calling thread.
     pub fn start(writer: Writer) -> io::Result<Self> {
         Self::with_queue(writer, QUEUE_MAX)
     }
@@ -46,8 +46,8 @@ impl Background {
         Ok(Self { queue: Some(queue), queued, collected, sent, thread: Some(thread), queue_max })
     }
 
-    /// Takes all events, and returns how many of them were dropped because the disk is behind. Definitions are never dropped: later
-    /// events refer to them. After an error of the writer, which is returned once, nothing more is taken.
+    /// Queues all events, and returns how many were dropped because the disk is too slow. Definitions are never dropped, because
+    /// later events refer to them. An error of the writer is returned once; after it, events are ignored.
     pub fn append(&mut self, events: &mut Vec<Event>) -> Result<u64, Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join()?;
@@ -70,12 +70,12 @@ impl Background {
         if let Some(queue) = &self.queue
             && !self.collected.is_empty()
         {
-            // The receiver is gone only if the writer has failed, which the next call returns.
+            // The receiver is gone only if the writer has failed. The next call returns its error.
             let _ = queue.send(std::mem::take(&mut self.collected));
         }
     }
 
-    /// Writes what waits, and completes the file.
+    /// Writes the queued events and completes the file.
     pub fn finish(mut self) -> Result<(), Error> {
         self.join()
     }
@@ -85,13 +85,13 @@ impl Background {
         self.queue = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,
-            // A panic has been reported by its hook.
+            // The panic hook has reported it.
             Some(Err(_)) | None => Ok(()),
         }
     }
 }
 
-/// Ends when the other end of the queue is closed, or at the first error.
+/// Runs until the other end of the queue is closed or an error occurs.
 fn write(mut writer: Writer, queue: &Receiver<Vec<Event>>, waiting: &AtomicUsize) -> Result<(), Error> {
     loop {
         match queue.recv_timeout(APPEND_EVERY) {
@@ -105,7 +105,7 @@ fn write(mut writer: Writer, queue: &Receiver<Vec<Event>>, waiting: &AtomicUsize
     }
 }
 
-/// Drops what no other event refers to. Returns the number of dropped events, which a loss among `events` states as well.
+/// Drops the events that no other event refers to. Returns their number, which a loss among `events` states as well.
 fn thin_out(events: &mut Vec<Event>) -> u64 {
     let (mut dropped, mut last) = (0, Nanos(0));
     events.retain(|event| match event {

@@ -1,4 +1,4 @@
-//! What can go wrong, each in one sentence that names the file and the next step.
+//! Errors. Each is one sentence that names the file and the next step.
 
 use std::fmt;
 use std::io;
@@ -8,9 +8,9 @@ use rusqlite::ErrorCode;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0}: there is no such file; `pyobs record -o FILE` makes a recording")]
+    #[error("{0}: no such file; `pyobs record -o FILE` makes a recording")]
     NotFound(Shown),
-    #[error("{0}: the folder it should be in does not exist; make it, or give another place with -o FILE")]
+    #[error("{0}: its folder does not exist; create it, or give another place with -o FILE")]
     NoFolder(Shown),
     #[error("{0}: you have no right to read it; ask its owner, or run pyobs as its owner")]
     NotReadable(Shown),
@@ -42,7 +42,7 @@ pub enum Error {
     Sqlite { path: Shown, source: rusqlite::Error },
 }
 
-/// A path for people: whoever named a file may have put escape sequences in its name.
+/// A path in a form that is safe to show: a file name may contain escape sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown(PathBuf);
 

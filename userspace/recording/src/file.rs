@@ -1,4 +1,4 @@
-//! Recordings as files: where one may be made, and what a file must be to be opened as one.
+//! Decides where a recording may be created, and which files may be opened as one.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -12,7 +12,7 @@ use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 use crate::Error;
 use crate::schema::{APPLICATION_ID, APPLICATION_ID_AT, HEADER, MAGIC, PAGE_SIZE_AT, VERSION, VERSION_AT};
 
-/// What SQLite keeps beside a database.
+/// Suffixes of the files that SQLite keeps next to a database.
 const SIBLINGS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 /// The byte that SQLite locks while one connection is writing (its file format, "File Locking").
@@ -21,8 +21,8 @@ const RESERVED_BYTE: u64 = 0x4000_0001;
 /// Ends a rollback journal that names a "super-journal".
 const SUPER_JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// Makes an empty file for a new recording and gives its path without links. What is there already is replaced only
-/// when it is empty or a recording that nobody is writing.
+/// Creates an empty file for a new recording and returns its path without links. An existing file is replaced only if it is
+/// empty or a recording that no process is writing.
 pub(crate) fn make(path: &Path) -> Result<PathBuf, Error> {
     let folder = |what| Error::NotAFile { path: path.into(), what };
     let name = path.file_name().ok_or_else(|| folder("a folder"))?;
@@ -45,14 +45,14 @@ pub(crate) fn make(path: &Path) -> Result<PathBuf, Error> {
             _ => {}
         }
     }
-    // Exclusive, so that nobody can put a link in its place in the meantime.
+    // Exclusive, so that no one can place a link there in the meantime.
     let made = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&target);
     made.map(|_| target).map_err(|source| Error::writing(path, source))
 }
 
-/// Takes back what [`make`] made.
+/// Removes what [`make`] created.
 pub(crate) fn remove(target: &Path) {
-    // What cannot be removed is empty, and the user hears of the error that led here.
+    // A file that cannot be removed is empty, and the user sees the error that led here.
     let _ = fs::remove_file(target);
     for sibling in SIBLINGS {
         let _ = fs::remove_file(beside(target, sibling));
@@ -79,7 +79,7 @@ fn may_replace(path: &Path, target: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses what is no recording that this pyobs can read, before SQLite sees it.
+/// Refuses a file that is not a recording of a known format, before SQLite sees it.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let found = fs::metadata(path).map_err(|source| Error::reading(path, source))?;
     if found.is_dir() {
@@ -123,8 +123,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Whether the file ends within a page, after at least one whole page. SQLite reads what is missing of the page as
-/// zeros, which nobody wrote.
+/// Whether the file ends within a page, after at least one whole page. SQLite would read the rest of that page as zeros.
 pub(crate) fn ends_within_page(path: &Path) -> Result<bool, Error> {
     let mut file = File::open(path).map_err(|source| Error::reading(path, source))?;
     let length = file.metadata().map_err(|source| Error::reading(path, source))?.len();
@@ -140,9 +139,8 @@ fn page_size(header: &[u8]) -> Option<u64> {
     (size >= 512 && size.is_power_of_two()).then_some(size)
 }
 
-/// A copy of a recording whose file cannot be used as it is: it was cut off within a commit or within a page. SQLite
-/// undoes half a commit with the journal beside the file, which takes the right to write; and a reader changes nothing
-/// of what it reads. The copy has whole pages only.
+/// A copy of a recording that was cut off within a commit or within a page. SQLite rolls back half a commit with the journal
+/// next to the file, which modifies the file, and a reader must not do that. The copy has whole pages only.
 #[derive(Debug)]
 pub(crate) struct Copy {
     folder: PathBuf,
@@ -157,7 +155,7 @@ impl Copy {
         copy.drop_part_of_page().map_err(|source| Error::reading(path, source))?;
         for suffix in ["-journal", "-wal"] {
             let sibling = beside(path, suffix);
-            // A link or a pipe here is none of SQLite's.
+            // SQLite never creates a link or a pipe here.
             if !fs::symlink_metadata(&sibling).is_ok_and(|found| found.is_file()) {
                 continue;
             }
@@ -181,12 +179,12 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // Nothing can be done about a failure, and the folder is only ours to read.
+        // Nothing can be done about a failure, and no other user can read the folder.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Unlike `fs::copy`, gives the copy the rights of a new file: the original may be read-only.
+/// Unlike `fs::copy`, creates the copy with the permissions of a new file: the original may be read-only.
 fn copy_bytes(from: &Path, to: &Path) -> io::Result<u64> {
     io::copy(&mut File::open(from)?, &mut File::create_new(to)?)
 }
@@ -204,8 +202,8 @@ fn private_folder() -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Whether undoing with this journal would make SQLite delete another file, which its author may choose: pyobs
-/// writes no such journals.
+/// Whether rolling back with this journal would make SQLite delete another file, of the author's choice. pyobs writes no such
+/// journals.
 fn names_super_journal(journal: &Path) -> io::Result<bool> {
     let mut file = File::open(journal)?;
     if file.metadata()?.len() < SUPER_JOURNAL.len() as u64 {

@@ -1,11 +1,11 @@
-//! Events in and out of a `.pyobs` file, which is a SQLite database (schema: docs/recording.md).
+//! Writes events to a `.pyobs` file, a SQLite database, and reads them back (schema: docs/recording.md).
 //!
-//! A [`Writer`] takes the events of a running capture and commits them at least once a second, so that a recording
-//! which was cut off by a power failure or a `kill -9` opens and holds all but the last second. A [`Reader`] gives the
-//! same events back: definitions before what refers to them, then everything that has a time, in the order of time.
+//! A [`Writer`] commits the events of a running capture at least once a second, so a recording cut off by a power failure or
+//! `kill -9` still opens and lacks at most the last second. A [`Reader`] returns the same events: definitions before what
+//! refers to them, then everything that has a time, in time order.
 //!
-//! A recording is hostile input, for anyone may have written it: the reader takes nothing from it unchecked, bounds
-//! what it allocates by the size of the file, and never writes to it.
+//! A recording is untrusted input: the reader checks every value, bounds its allocations by the size of the file, and never
+//! writes to it.
 
 mod background;
 mod error;

@@ -1,10 +1,11 @@
-//! Tables side by side, in the order of time.
+//! Merges the tables of a recording in time order.
 //!
-//! Rows lie in the order in which they were written, which is nearly that of time. A first look at the times alone tells how
-//! early the rows after each block may still be; what is no later than that is given, the rest is held back. The order is exact,
-//! and what is held is a block of each table and what is out of order.
+//! Rows are stored in the order in which they were written, which is nearly time order. A first pass over the times alone
+//! finds the earliest time after each block of rows. Events up to that time are emitted; later ones are held back. The order is
+//! exact, and memory holds one block of each table plus the events that are out of order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
 use pyobs_model::{Event, Nanos};
 
@@ -12,14 +13,14 @@ use crate::Error;
 use crate::table::Table;
 use crate::tables::{Reading, Rows, Span};
 
-/// Rows that are read at once.
+/// Rows per block.
 const BLOCK: usize = 1 << 11;
 
-/// Events of a table that are held back, 40 MiB of them. Beyond, the first of them is given before its turn: the order is then
-/// that of time but for what comes later than so many others.
+/// How many events of a table may be held back, about 40 MiB. Beyond that, the earliest is emitted early, so an event that was
+/// written after more than this many later ones comes out of order.
 const HELD_MAX: usize = 1 << 18;
 
-/// Rows of a table, and the earliest time that a row after them has.
+/// Rows of a table, and the earliest time of any row after them.
 struct Block {
     span: Span,
     rest: Nanos,
@@ -27,13 +28,13 @@ struct Block {
 
 type Read<'m> = Box<dyn FnMut(&mut Reading<'_>, Span, &mut VecDeque<Event>) -> Result<(), Error> + 'm>;
 
-/// A table on its way through time.
+/// The state of one table in the merge.
 struct Lane<'m> {
     blocks: VecDeque<Block>,
     read: Read<'m>,
-    /// Events whose turn it is, in the order of time.
+    /// Events that nothing can precede, in time order.
     ready: VecDeque<Event>,
-    /// Events that others may still be before, by time and number.
+    /// Events that unread ones may still precede, by time and arrival.
     held: BTreeMap<(Nanos, u64), Event>,
     count: u64,
 }
@@ -44,7 +45,7 @@ impl Lane<'_> {
         self.ready.front().map(time)
     }
 
-    /// Reads on until an event's turn has come, or nothing is left.
+    /// Reads until an event is ready, or nothing is left.
     fn fill(&mut self, reading: &mut Reading<'_>) -> Result<(), Error> {
         while self.ready.is_empty() {
             let Some(block) = self.blocks.pop_front() else {
@@ -53,9 +54,9 @@ impl Lane<'_> {
             };
             let mut read = std::mem::take(&mut self.ready);
             (self.read)(reading, block.span, &mut read)?;
-            // What ends after the range is cut to its end.
+            // Events that end after the range are cut to its end.
             let due = block.rest.min(reading.range.to.unwrap_or(block.rest));
-            // Those that are held came before those that were read now, at the same time too.
+            // Held events were written earlier, so they also come first among events of the same time.
             while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= due) {
                 self.ready.push_back(entry.remove());
             }
@@ -75,14 +76,14 @@ impl Lane<'_> {
     }
 }
 
-/// All tables whose rows have a time. Of events at one time, those of the table that was added first come first.
+/// All tables whose rows have a time. Events of equal times come in the order in which their tables were added.
 #[derive(Default)]
 pub(crate) struct Merge<'m> {
     lanes: Vec<Lane<'m>>,
 }
 
 impl<'m> Merge<'m> {
-    /// Adds a table whose rows are an event each, in their column `at_ns`.
+    /// Adds a table with one event per row, at the time in its column `at_ns`.
     pub(crate) fn events<T: Table + 'm>(
         &mut self,
         reading: &mut Reading<'_>,
@@ -95,7 +96,7 @@ impl<'m> Merge<'m> {
         })
     }
 
-    /// Adds a table. No event is earlier than the first of its row's `times`, unless its row is refused.
+    /// Adds a table. A row's events must not be earlier than the earliest of its `times`.
     pub(crate) fn table<T: Table>(
         &mut self,
         reading: &mut Reading<'_>,
@@ -112,7 +113,7 @@ impl<'m> Merge<'m> {
         Ok(())
     }
 
-    /// Adds a table that is read for something else, too, which counts its damage.
+    /// Adds a table that another reader reads too, and whose damage that one counts.
     pub(crate) fn again<T: Table>(
         &mut self,
         reading: &mut Reading<'_>,
@@ -131,8 +132,12 @@ impl<'m> Merge<'m> {
         Ok(())
     }
 
-    /// Gives all events.
-    pub(crate) fn give(mut self, reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
+    /// Emits all events in time order, until `each` breaks off.
+    pub(crate) fn give(
+        mut self,
+        reading: &mut Reading<'_>,
+        mut each: impl FnMut(Event) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         loop {
             for lane in &mut self.lanes {
                 lane.fill(reading)?;
@@ -149,7 +154,9 @@ impl<'m> Merge<'m> {
             let lane = &mut self.lanes[index];
             let is_due = |event: &mut Event| second.is_none_or(|second| (time(event), index) < second);
             while let Some(event) = lane.ready.pop_front_if(is_due) {
-                each(event);
+                if each(event).is_break() {
+                    return Ok(());
+                }
             }
         }
     }
@@ -179,7 +186,7 @@ fn blocks<T: Table>(reading: &mut Reading<'_>, rows: Rows, times: &[&str]) -> Re
             left -= 1;
         })
     })?;
-    // The last block has what could not be looked at, too.
+    // The last block also covers rows that the first pass could not read.
     let mut blocks = VecDeque::new();
     let (mut until, mut rest) = (i64::MAX, Nanos(u64::MAX));
     for (index, (_, earliest)) in parts.iter().enumerate().rev() {

@@ -1,5 +1,6 @@
-//! A file back into events.
+//! Reads a recording back into events.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::{Error, file};
 /// How long to wait for a commit of a recording that is being written.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Statements that are kept ready: more than there are tables.
+/// How many prepared statements are cached: more than there are tables.
 const STATEMENTS: usize = 64;
 
 /// A recording that is being read. The file is never changed.
@@ -50,35 +51,53 @@ impl Reader {
         self.finished
     }
 
-    /// One sentence about what could not be used, of all that has been read so far; `None` when all was well.
+    /// One sentence about the damage found so far; `None` if there was none.
     pub fn damage(&self) -> Option<String> {
         self.damage.sentence()
     }
 
-    /// Gives all events: definitions first, then the others in the order of time. What is kept meanwhile does not grow
-    /// with the number of events.
-    pub fn replay(&mut self, each: impl FnMut(Event)) -> Result<(), Error> {
+    /// Emits all events: definitions first, then the others in time order. Memory does not grow with the number of events.
+    pub fn replay(&mut self, mut each: impl FnMut(Event)) -> Result<(), Error> {
+        self.replay_while(|event| {
+            each(event);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same, until `each` breaks off.
+    pub fn replay_while(&mut self, each: impl FnMut(Event) -> ControlFlow<()>) -> Result<(), Error> {
         self.play(Range::default(), each)
     }
 
-    /// What the recording adds up to, with what the families saw in `from..to` only.
+    /// The model of a recording, with only what the families saw in `from..to`.
     pub fn model(&mut self, from: Option<Nanos>, to: Option<Nanos>) -> Result<Model, Error> {
         let mut model = Model::new(self.meta.clone(), History::All);
-        self.play(Range { from, to }, |event| model.apply(&event))?;
+        self.play(Range { from, to }, |event| {
+            model.apply(&event);
+            ControlFlow::Continue(())
+        })?;
         Ok(model)
     }
 
-    fn play(&mut self, range: Range, mut each: impl FnMut(Event)) -> Result<(), Error> {
+    fn play(&mut self, range: Range, mut each: impl FnMut(Event) -> ControlFlow<()>) -> Result<(), Error> {
         let source = &self.source;
         let mut reading = Reading { source, range, damage: self.opening.clone() };
-        // One transaction, so that a recording that is being written is seen as of one moment.
+        // One transaction gives a consistent snapshot of a recording that is still being written.
         let snapshot = source.connection.unchecked_transaction();
         let snapshot = snapshot.map_err(|error| Error::sqlite(source.path(), error))?;
-        stacks::read(&mut reading, &mut each)?;
-        processes::read(&mut reading, &mut each)?;
+        let mut flow = ControlFlow::Continue(());
+        let mut define = |event| {
+            if flow.is_continue() {
+                flow = each(event);
+            }
+        };
+        stacks::read(&mut reading, &mut define)?;
+        processes::read(&mut reading, &mut define)?;
         let mut merge = Merge::default();
         tables::read(&mut reading, self.meta.period(), &mut merge)?;
-        merge.give(&mut reading, each)?;
+        if flow.is_continue() {
+            merge.give(&mut reading, each)?;
+        }
         drop(snapshot);
         self.damage = reading.damage;
         Ok(())
@@ -99,11 +118,11 @@ fn connect(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
 fn connect_copy(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
     let copy = file::Copy::of(path)?;
     let writable = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    // The copy goes as soon as it is open; SQLite needs its name no more.
+    // The copy is unlinked once it is open: SQLite no longer needs its name.
     open(&copy.file, writable, damage).map_err(|error| refuse(path, error))
 }
 
-/// Opens a file of which nothing is known but its header, and makes sure that SQLite can use it.
+/// Opens a file of which only the header has been checked, and makes sure that SQLite can use it.
 fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
@@ -116,7 +135,7 @@ fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<
     match is_whole(&connection, path) {
         Ok(whole) => damage.broken |= !whole,
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
-            // Lets SQLite read a file that is shorter than it says.
+            // Lets SQLite read a file that is shorter than its header states.
             connection.execute_batch("PRAGMA writable_schema = ON")?;
             is_whole(&connection, path)?;
             damage.broken = true;
@@ -126,9 +145,9 @@ fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<
     Ok(connection)
 }
 
-/// Whether the file is as long as it says.
+/// Whether the file is as long as its header states.
 fn is_whole(connection: &Connection, path: &Path) -> rusqlite::Result<bool> {
-    // In one transaction, for the file may be growing.
+    // In one transaction, because the file may be growing.
     let snapshot = connection.unchecked_transaction()?;
     snapshot.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let pages: i64 = snapshot.pragma_query_value(None, "page_count", |row| row.get(0))?;
@@ -137,7 +156,7 @@ fn is_whole(connection: &Connection, path: &Path) -> rusqlite::Result<bool> {
     Ok(u64::try_from(pages.saturating_mul(page)).is_ok_and(|expected| expected <= length))
 }
 
-/// Whether there is a half commit beside the file, which a reader may not undo.
+/// Whether a half-finished commit must be rolled back, which takes the right to write.
 fn needs_undo(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }

@@ -8,11 +8,11 @@ use crate::tables;
 /// `PRAGMA application_id`: "pyob" in ASCII.
 pub const APPLICATION_ID: u32 = u32::from_be_bytes(*b"pyob");
 
-/// `PRAGMA user_version`. It grows only when a reader of the version before would misunderstand the file: new tables
-/// and new columns do not, for a reader ignores those that it does not know.
+/// `PRAGMA user_version`. It grows only if an older reader would misunderstand the file. New tables and columns do not count,
+/// because a reader ignores those that it does not know.
 pub const VERSION: u32 = 1;
 
-/// Where SQLite keeps these numbers in a file, big-endian.
+/// The offsets of these numbers in a SQLite file, big-endian.
 pub(crate) const APPLICATION_ID_AT: usize = 68;
 pub(crate) const VERSION_AT: usize = 60;
 pub(crate) const PAGE_SIZE_AT: usize = 16;

@@ -31,7 +31,7 @@ pub(crate) enum Sort {
     /// The row id.
     Key,
     Plain,
-    /// Not in older recordings, which lack all of a table's newer columns or none.
+    /// A column that older recordings lack. They lack all newer columns of a table or none.
     Newer,
 }
 
@@ -54,7 +54,7 @@ impl Column {
 }
 
 impl Description {
-    /// The names of its columns of one sort.
+    /// The names of the columns of one sort.
     pub(crate) fn names(&self, sort: Sort) -> Vec<&'static str> {
         self.columns.iter().filter(|column| column.sort == sort).map(|column| column.name).collect()
     }
@@ -70,7 +70,7 @@ impl Description {
         format!("CREATE TABLE {} (\n    {}\n);", self.name, parts.join(",\n    "))
     }
 
-    /// Its section of docs/recording.md.
+    /// The table's section of docs/recording.md.
     pub(crate) fn document(&self) -> String {
         let lines: String = self.text.iter().map(|line| format!("{}\n", line.trim())).collect();
         let text = if lines.is_empty() { lines } else { lines + "\n" };
@@ -95,7 +95,7 @@ pub(crate) trait Table: Sized {
     }
 }
 
-/// The values of a row, one after the other: the row id, then the columns that are no key.
+/// The values of a row in order: the row id, then the columns other than the key.
 pub(crate) struct Cells<'r> {
     row: &'r Row<'r>,
     next: usize,
@@ -116,14 +116,14 @@ impl<'r> Cells<'r> {
         T::read(value)
     }
 
-    /// The inner `None` is for a recording without the column.
+    /// The inner `None` stands for a recording without the column.
     pub(crate) fn newer<T: Value>(&mut self) -> Option<Option<T>> {
         if self.row.get_ref(self.next).is_ok() { self.plain().map(Some) } else { Some(None) }
     }
 }
 
-/// Runs a statement with these values in place of its question marks. They are bound one by one: an array that is
-/// handed to `execute` is copied first, which takes a tenth of the time of an insert.
+/// Runs a statement with these parameters. They are bound one by one, because `execute` copies an array first, which takes a
+/// tenth of the time of an insert.
 pub(crate) fn run(statement: &mut Statement<'_>, values: &[ValueRef<'_>]) -> rusqlite::Result<()> {
     for (value, index) in values.iter().zip(1..) {
         statement.raw_bind_parameter(index, ToSqlOutput::Borrowed(*value))?;
@@ -149,14 +149,14 @@ pub(crate) fn run(statement: &mut Statement<'_>, values: &[ValueRef<'_>]) -> rus
 /// }
 /// ```
 ///
-/// - `#[insert]`: more words for the statement that inserts a row.
+/// - `#[insert]`: a conflict clause for the statement that inserts a row.
 /// - `#[unique]`: columns that are unique together.
-/// - `#[upsert]`: a method that inserts a row of these columns only, or sets those after the arrow where it is there.
-/// - `#[key]`: the row id, where other tables refer to it.
-/// - `#[sparse]`: most rows lack most of these. `RowType::of` takes the other columns, and makes a row without these.
-/// - `#[newer]`: `None` in an older recording, which lacks all of a table's newer columns or none.
-/// - `#[model]`, before all others: the rows are of a type of the model.
-/// - `#[view("query")]`, alone: a view, which has no rows in Rust.
+/// - `#[upsert]`: a method that inserts a row with these columns only, or updates those after the arrow if the row exists.
+/// - `#[key]`: the row id, if other tables refer to it.
+/// - `#[sparse]`: columns that are NULL in most rows. `RowType::of` takes the other columns and leaves these empty.
+/// - `#[newer]`: `None` for an older recording, which lacks all newer columns of a table or none.
+/// - `#[model]`, before all others: the row type is one of the model's.
+/// - `#[view("query")]`, alone: a view, which has no row type in Rust.
 macro_rules! tables {
     ($($(#[$($attribute:tt)*])* $row:ident in $table:literal $columns:tt)*) => {
         pub(crate) const TABLES: &[$crate::table::Description] = {

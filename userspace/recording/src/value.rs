@@ -9,15 +9,15 @@ use pyobs_model::{
 };
 use rusqlite::types::ValueRef;
 
-/// Longer text is cut: 100 times what any interpreter, linker or shell produces in earnest.
+/// Longer text is cut. This is 100 times what any real interpreter, linker or shell produces.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
 
-/// A text as a recording holds it.
+/// A text as stored in a recording.
 pub(crate) fn bounded(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
 }
 
-/// SQLite's integers are signed; no time or size of this universe needs the last bit.
+/// SQLite's integers are signed. No real time or size needs the last bit.
 pub(crate) fn integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -27,16 +27,16 @@ pub(crate) trait Value: Sized {
     /// Its name in SQL.
     const TYPE: &'static str;
     const NULLABLE: bool = false;
-    /// The table whose rows it numbers; empty for none.
+    /// The table whose rows it numbers; empty if it numbers none.
     const REFERENCES: &'static str = "";
 
     fn bind(&self) -> ValueRef<'_>;
 
-    /// A recording may hold anything: a wrong type or range is `None`.
+    /// `None` if the type or the range is wrong, because a recording may hold anything.
     fn read(value: ValueRef<'_>) -> Option<Self>;
 }
 
-/// NULL is unknown or none.
+/// NULL means that the value is unknown or does not exist.
 impl<T: Value> Value for Option<T> {
     const TYPE: &'static str = T::TYPE;
     const NULLABLE: bool = true;
@@ -51,7 +51,7 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Types that are written as an integer, and how they come of one.
+/// Types that are stored as an integer, and how to decode them.
 macro_rules! integers {
     ($($type:ty $(, of $table:literal)?: $write:expr, $read:expr;)*) => { $(
         impl $crate::value::Value for $type {
@@ -95,10 +95,10 @@ integers! {
     MemInfoId, of "meminfos": |it| it.0.into(), Self;
 }
 
-/// A text that is mostly one of a few, but may be any.
+/// A text that is usually one of a few fixed ones.
 pub(crate) type Name = Cow<'static, str>;
 
-/// Types that are written as a text, and how they come of one.
+/// Types that are stored as a text, and how to decode them.
 macro_rules! texts {
     ($($type:ty: $write:expr, $read:expr;)*) => { $(
         impl Value for $type {
@@ -130,7 +130,7 @@ texts! {
     Protocol: |it| it.name(), Self::from_name;
     Sampler: |it| it.name(), Self::from_name;
     SegmentKind: |it| it.name(), Self::from_name;
-    // Of a newer pyobs, perhaps: something was lost, or a thread waited, all the same.
+    // An unknown name may come from a newer pyobs. The loss or the wait still counts.
     Reason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::Unrecognized));
     WaitReason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::Other));
 }

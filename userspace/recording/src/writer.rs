@@ -1,4 +1,4 @@
-//! Events into a file.
+//! Writes events to a recording.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::tables::{self, Often, cpu, meta, stacks};
 use crate::{Error, file, schema};
 
-/// Appends that come more often share a commit.
+/// Appends closer together than this share a commit.
 const COMMIT_EVERY: Duration = Duration::from_millis(400);
 
-/// How long the end of a recording waits for a program that is reading it.
+/// How long the last commit waits for a program that is reading the recording.
 const FINISH_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a commit waits for one that is about to write, which only a stranger could be.
+/// How long a commit waits for another writer, which is never pyobs itself.
 const BEGIN_WAIT: Duration = Duration::from_secs(5);
 
 /// A recording that is being written.
 ///
-/// The file alone is complete after each commit (SQLite's rollback journal in mode `TRUNCATE`, not a write-ahead log),
-/// so that it can be copied, and read by who may not write beside it. A writer holds the write lock from the beginning
-/// to the end: others can read, none can write.
+/// After each commit the file is complete by itself (SQLite's rollback journal in mode `TRUNCATE`, not a write-ahead log), so
+/// it can be copied, and read without the right to write next to it. A writer holds the write lock from beginning to end:
+/// others can read but not write.
 #[derive(Debug)]
 pub struct Writer {
     connection: Connection,
@@ -34,11 +34,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes a recording at `path`. What is there is replaced when it is empty or a recording that nobody is writing.
+    /// Creates a recording at `path`. An existing file is replaced only if it is empty or a recording that no process is writing.
     pub fn create(path: &Path, meta: &Meta) -> Result<Self, Error> {
         let target = file::make(path)?;
         let connection = start(&target, meta).map_err(|error| {
-            // An empty file would be taken for a recording that was cut off.
+            // An empty file would look like a recording that was cut off.
             file::remove(&target);
             Error::sqlite(path, error)
         })?;
@@ -52,9 +52,9 @@ impl Writer {
         })
     }
 
-    /// Takes events, and commits what has come when the last commit was 0.4 s ago. Call it at least that often, without events
-    /// when there are none. It waits for the disk; while another program reads the file, it does not wait but commits
-    /// later. After an error, all that was committed before is safe and nothing more is taken.
+    /// Adds events, and commits if the last commit was at least 0.4 s ago. Call it at least that often, even without events. It
+    /// waits for the disk, but not for a program that is reading the file: then it commits later. After an error, earlier
+    /// commits are safe and further events are refused.
     pub fn append(&mut self, events: &[Event]) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped(self.path.as_path().into()));
@@ -112,7 +112,7 @@ impl Writer {
         Error::sqlite(&self.path, error)
     }
 
-    /// An empty journal does no harm, but it would lie beside the recording for ever.
+    /// An empty journal is harmless, but would stay next to the recording forever.
     fn remove_journal(&self) {
         let _ = self.connection.pragma_update(None, "journal_mode", "DELETE");
     }
@@ -130,8 +130,8 @@ fn start(target: &Path, meta: &Meta) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(target, flags)?;
     connection.set_prepared_statement_cache_capacity(64);
-    // No spilling: between two commits the file stays as it was, and readers are not kept out. The first commit does not wait for
-    // the disk: the capture has begun, and a power failure loses an empty recording.
+    // No spilling: between commits the file does not change and readers are not locked out. The first commit does not wait for
+    // the disk: the capture is running already, and a power failure loses only an empty recording.
     connection.execute_batch(
         "PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; PRAGMA cache_spill = OFF;
          PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY; BEGIN IMMEDIATE;",
@@ -139,7 +139,7 @@ fn start(target: &Path, meta: &Meta) -> rusqlite::Result<Connection> {
     schema::create(&connection)?;
     meta::write(&connection, meta)?;
     cpu::prepare(&connection)?;
-    // FULL, because a power failure must not bring back a journal that undoes the last commit.
+    // FULL, because after a power failure a stale journal must not roll back the last commit.
     connection.execute_batch("COMMIT; PRAGMA synchronous = FULL; BEGIN IMMEDIATE;")?;
     Ok(connection)
 }

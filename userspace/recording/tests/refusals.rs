@@ -37,7 +37,7 @@ fn refused(result: Result<impl Sized, Error>, words: &str) {
 fn what_is_no_recording_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    refused(Reader::open(&at("none.pyobs")), "none.pyobs: there is no such file");
+    refused(Reader::open(&at("none.pyobs")), "none.pyobs: no such file");
     refused(Reader::open(folder.path()), "is a folder");
     std::fs::write(at("empty"), "").unwrap();
     refused(Reader::open(&at("empty")), "empty: its recording was cut off");
@@ -91,8 +91,8 @@ fn only_recordings_and_empty_files_are_replaced() {
     symlink(at("nothing"), at("dangling")).unwrap();
     refused(create(&at("dangling")), "is a symbolic link");
     assert!(!at("nothing").exists());
-    refused(create(&at("no/where.pyobs")), "the folder it should be in does not exist");
-    refused(create(&at("text/where.pyobs")), "the folder it should be in does not exist");
+    refused(create(&at("no/where.pyobs")), "its folder does not exist");
+    refused(create(&at("text/where.pyobs")), "its folder does not exist");
     refused(create(Path::new("/dev/full")), "is no regular file");
     refused(create(Path::new("/proc/a.pyobs")), "/proc/a.pyobs");
     symlink(folder.path(), at("folder")).unwrap();
@@ -240,7 +240,7 @@ fn forged_values_are_left_out_and_counted() {
     ] {
         let (events, damage) = forged(sql);
         assert!(events >= all - 1, "{sql}: {events}");
-        assert!(damage.unwrap_or_default().contains("do not make sense"), "{sql}");
+        assert!(damage.unwrap_or_default().contains("invalid rows"), "{sql}");
     }
 }
 
@@ -343,7 +343,7 @@ fn pages_that_point_at_each_other_do_not_make_rows_come_again() {
     std::fs::write(&path, bytes).unwrap();
     let (read, damage) = digest(&path).unwrap();
     assert!(read < events.len() - 19_000, "{read} of {}", events.len());
-    assert!(damage.unwrap().contains("only what is readable of samples"));
+    assert!(damage.unwrap().contains("only the readable parts of samples"));
 }
 
 #[test]

@@ -106,9 +106,9 @@ impl App {
 
     /// Starts at the end of a recording.
     pub(crate) fn replaying(log: ReplayLog, options: Options, size: (u16, u16)) -> Self {
-        let model = log.blank();
+        let (player, model) = Player::new(log);
         let mut app = Self::new(model, options, size);
-        app.player = Some(Player::new(log));
+        app.player = Some(player);
         app.follow_log(Duration::ZERO);
         app
     }
@@ -220,7 +220,11 @@ impl App {
             self.stale = self.stale.max(if is_user_waiting { Stale::View } else { Stale::Events });
             self.has_changed = true;
         }
+        let failure = player.take_failure();
         self.ui.position = Some(player.position());
+        if let Some(why) = failure {
+            self.take(Batch::Note(why), now);
+        }
     }
 
     pub(crate) fn is_seeking(&self) -> bool {

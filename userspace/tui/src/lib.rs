@@ -36,7 +36,7 @@ use std::os::fd::AsFd;
 use pyobs_model::{Event, Pid};
 
 pub use input::decode_all;
-pub use replay_log::ReplayLog;
+pub use replay_log::{EventSource, Pulled, ReplayLog};
 pub use run::{replay, run};
 pub use theme::Color;
 

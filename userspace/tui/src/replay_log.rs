@@ -1,39 +1,87 @@
 //! Replays a recording: brings the model to any time that the user chooses.
 //!
-//! The events stay in memory, in the order of time. A seek forward applies the events in between to the model; a seek
-//! backward rebuilds the model from the beginning. Both work in slices, so that keys are handled meanwhile.
+//! A seek forward applies the events in between to the model; a seek backward reads the recording again from the beginning.
+//! Both work in slices, so that keys are handled meanwhile. Only the events about to be applied are in memory.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use pyobs_model::{Event, History, Meta, Model, Nanos};
 
+/// Gives the events of a recording: definitions first, then the others in the order of time.
+pub trait EventSource {
+    /// Starts again with the first event.
+    fn restart(&mut self);
+
+    /// Gives the next events. Waits for them, but not longer than `wait`.
+    fn next(&mut self, wait: Duration) -> Pulled;
+}
+
+/// What a source has to give.
+pub enum Pulled {
+    Events(Vec<Event>),
+    /// There is none yet.
+    Later,
+    /// There are no more.
+    End,
+    /// One sentence on why the recording cannot be read any further.
+    Failed(String),
+}
+
+/// Events in memory, for short recordings.
+#[derive(Default)]
+struct InMemory {
+    events: Vec<Event>,
+    next: usize,
+}
+
+impl EventSource for InMemory {
+    fn restart(&mut self) {
+        self.next = 0;
+    }
+
+    fn next(&mut self, _: Duration) -> Pulled {
+        let chunk: Vec<Event> = self.events[self.next..].iter().take(CHUNK).cloned().collect();
+        self.next += chunk.len();
+        if chunk.is_empty() { Pulled::End } else { Pulled::Events(chunk) }
+    }
+}
+
 /// The events of a recording.
-#[derive(Debug)]
 pub struct ReplayLog {
     meta: Meta,
-    definitions: Vec<Event>,
-    timed: Vec<Event>,
     length: Nanos,
+    /// The model of the whole recording, if its events were read before.
+    whole: Option<Model>,
+    source: Box<dyn EventSource>,
+}
+
+impl fmt::Debug for ReplayLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplayLog").field("meta", &self.meta).field("length", &self.length).finish_non_exhaustive()
+    }
 }
 
 impl ReplayLog {
-    pub fn new(meta: Meta) -> Self {
-        Self { meta, definitions: Vec::new(), timed: Vec::new(), length: Nanos(0) }
+    /// A log of events in memory, in the order in which an [`EventSource`] gives them.
+    pub fn of_events(meta: Meta, events: Vec<Event>) -> Self {
+        let length = events.iter().filter_map(Event::at).max().unwrap_or_default();
+        Self { meta, length, whole: None, source: Box::new(InMemory { events, next: 0 }) }
     }
 
-    /// Appends an event. Events that have a time must come in the order of time.
-    pub fn push(&mut self, event: Event) {
-        match event.at() {
-            Some(at) => {
-                self.length = self.length.max(at);
-                self.timed.push(event);
-            }
-            None => self.definitions.push(event),
-        }
+    /// A log that is read again when the user seeks backward. `whole` is the model of all its events.
+    pub fn of_source(whole: Model, source: Box<dyn EventSource>) -> Self {
+        Self { meta: whole.meta().clone(), length: whole.now(), whole: Some(whole), source }
     }
 
-    pub(crate) fn blank(&self) -> Model {
-        Model::new(self.meta.clone(), History::All)
+    /// The model to start with.
+    pub(crate) fn begin(&mut self) -> Model {
+        self.whole.take().unwrap_or_else(|| self.blank())
+    }
+
+    fn blank(&self) -> Model {
+        Model::new(self.meta.clone(), History::REPLAY)
     }
 }
 
@@ -85,9 +133,12 @@ pub(crate) struct Player {
     at: Nanos,
     /// The time that the model has reached.
     reached: Nanos,
-    /// The index of the first timed event that the model does not have.
-    next: usize,
-    has_definitions: bool,
+    /// Events that the model does not have yet.
+    pending: VecDeque<Event>,
+    /// Whether the source has no more events.
+    is_read: bool,
+    /// Why the recording could not be read any further, until it is taken.
+    failure: Option<String>,
     is_behind: bool,
     is_playing: bool,
     speed: usize,
@@ -96,21 +147,27 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Starts at the end of the log.
-    pub(crate) fn new(log: ReplayLog) -> Self {
-        let at = log.length;
-        let reached = Nanos(0);
-        Self {
+    /// Starts at the end of the log. Returns the model to start with, too.
+    pub(crate) fn new(mut log: ReplayLog) -> (Self, Model) {
+        let is_read = log.whole.is_some();
+        let model = log.begin();
+        let player = Self {
+            at: log.length,
+            reached: model.now(),
             log,
-            at,
-            reached,
-            next: 0,
-            has_definitions: false,
+            pending: VecDeque::new(),
+            is_read,
+            failure: None,
             is_behind: true,
             is_playing: false,
             speed: NORMAL,
             moved: Duration::ZERO,
-        }
+        };
+        (player, model)
+    }
+
+    pub(crate) fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
     }
 
     pub(crate) fn is_behind(&self) -> bool {
@@ -130,10 +187,10 @@ impl Player {
         Position { at: self.at, length: self.log.length, motion, speed: SPEEDS[self.speed] }
     }
 
+    /// How much of the time to show the model has reached.
     fn percent(&self) -> u8 {
-        let all = self.log.timed.partition_point(|event| event.at() <= Some(self.at));
-        let done = if self.at < self.reached { 0 } else { self.next };
-        (done * 100).checked_div(all).map_or(0, |percent| percent.min(99) as u8)
+        let done = if self.at < self.reached { Nanos(0) } else { self.reached };
+        (u128::from(done.0) * 100).checked_div(u128::from(self.at.0)).map_or(0, |percent| percent.min(99) as u8)
     }
 
     pub(crate) fn seek(&mut self, to: Nanos) {
@@ -182,21 +239,25 @@ impl Player {
         let begun = Instant::now();
         if self.at < self.reached {
             *model = self.log.blank();
-            (self.reached, self.next, self.has_definitions) = (Nanos(0), 0, false);
-        }
-        if !self.has_definitions {
-            self.log.definitions.iter().for_each(|event| model.apply(event));
-            self.has_definitions = true;
+            self.log.source.restart();
+            self.pending.clear();
+            (self.reached, self.is_read) = (Nanos(0), false);
         }
         loop {
-            let rest = self.log.timed.get(self.next..).unwrap_or_default();
-            let due = rest.iter().take(CHUNK).take_while(|event| event.at() <= Some(self.at)).count();
-            for event in &rest[..due] {
-                model.apply(event);
+            if self.pending.is_empty() && !self.is_read {
+                match self.log.source.next(slice.saturating_sub(begun.elapsed())) {
+                    Pulled::Events(events) => self.pending = events.into(),
+                    Pulled::Later => return,
+                    Pulled::End => self.is_read = true,
+                    Pulled::Failed(why) => (self.failure, self.is_read) = (Some(why), true),
+                }
+            }
+            // Definitions have no time.
+            while let Some(event) = self.pending.pop_front_if(|event| event.at() <= Some(self.at)) {
+                model.apply(&event);
                 self.reached = self.reached.max(event.at().unwrap_or_default());
             }
-            self.next += due;
-            if due < CHUNK {
+            if self.is_read || !self.pending.is_empty() {
                 break;
             }
             if begun.elapsed() >= slice {

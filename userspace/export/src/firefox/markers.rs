@@ -10,7 +10,7 @@ use pyobs_model::{Nanos, ProcessRef, StackId, Tid};
 
 use super::{FirefoxBuilder, timestamp};
 use crate::escape::{self, MAX_NAME};
-use crate::names;
+use crate::{Format, left_out, names};
 
 /// A period with a sentence about it.
 struct Marker {
@@ -63,9 +63,10 @@ struct PendingMarker {
 
 impl FirefoxBuilder<'_> {
     pub(super) fn add_markers(&mut self) {
-        let markers = [self.sleeps(), self.gil_waits(), self.transfers(), self.arenas(), self.segments()];
-        for pending in markers.into_iter().flatten() {
-            self.add(&pending);
+        // One kind at a time, because together they may be large.
+        let kinds = [Self::missing, Self::sleeps, Self::gil_waits, Self::transfers, Self::arenas, Self::segments];
+        for markers in kinds {
+            markers(self).iter().for_each(|pending| self.add(pending));
         }
     }
 
@@ -81,6 +82,22 @@ impl FirefoxBuilder<'_> {
         if let Some(stack) = pending.stack.and_then(|stack| self.stack(thread, stack)) {
             self.profile.set_marker_stack(thread, marker, Some(stack));
         }
+    }
+
+    /// What is not shown, on the first thread.
+    fn missing(&self) -> Vec<PendingMarker> {
+        let note = left_out::note(self.model, Format::Firefox, self.options);
+        let marker = |(detail, (process, tid)): (String, &(ProcessRef, Tid))| PendingMarker {
+            process: *process,
+            tid: *tid,
+            from: self.options.selection.from.unwrap_or_default(),
+            to: Some(self.model.listed_since()),
+            name: "Left out".to_owned(),
+            category: self.categories.memory,
+            detail,
+            stack: None,
+        };
+        note.zip(self.threads.keys().next()).map(marker).into_iter().collect()
     }
 
     fn sleeps(&self) -> Vec<PendingMarker> {

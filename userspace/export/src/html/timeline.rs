@@ -11,7 +11,7 @@ use pyobs_model::{Model, Nanos, ProcessRef, Selection, Tid};
 use self::bars::Bar;
 use self::lanes::ThreadLane;
 use super::text;
-use crate::{escape, names};
+use crate::{Format, Options, escape, left_out, names};
 
 // Lengths in the units of the picture's `viewBox`.
 const LEFT: f64 = 230.0;
@@ -68,7 +68,8 @@ impl TimelineSpan {
     }
 }
 
-pub(super) fn section(model: &Model, selection: &Selection) -> Markup {
+pub(super) fn section(model: &Model, options: &Options) -> Markup {
+    let selection = &options.selection;
     let span = TimelineSpan::of(model, selection);
     html! {
         section #timeline {
@@ -76,6 +77,7 @@ pub(super) fn section(model: &Model, selection: &Selection) -> Markup {
             @if span.length() == Nanos(0) {
                 p { "Nothing was seen." }
             } @else {
+                @if let Some(note) = left_out::note(model, Format::Html, options) { p.note { "Drawn " (note) "." } }
                 p.note.key { @for (class, meaning) in KEY { span class=(class) {} (meaning) } }
                 (draw(model, selection, span).finish())
             }

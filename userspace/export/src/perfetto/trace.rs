@@ -25,6 +25,8 @@ const PACKET: u32 = 1;
 pub(super) enum Track {
     /// What pyobs gave up to stay inside its budget.
     Shed(Family),
+    /// What is not shown.
+    LeftOut,
     Process(ProcessRef),
     /// A thread's samples and waits.
     Thread(ProcessRef, Tid),
@@ -76,6 +78,7 @@ impl<'a> TraceWriter<'a> {
         let mut descriptor = TrackDescriptor::default();
         match track {
             Track::Shed(family) => descriptor.name = text(&format!("pyobs sheds: {family}")),
+            Track::LeftOut => descriptor.name = text("left out"),
             Track::Process(process) => {
                 let state = self.model.process(process).map(|state| &state.process);
                 let (pid, process_name) = (state.and_then(|it| number(it.pid.0)), state.map(names::program_and_script));

@@ -87,6 +87,9 @@ impl ReportText<'_> {
         self.line(&format!("{host}, {started}"));
         self.line(&format!("{seconds:.1} s at {} Hz ({sampler}), Linux {kernel}", about.rate_hz));
         self.line(&format!("pyobs {}, probes: {probes}", metadata(&about.pyobs)));
+        if !self.model.is_finished() {
+            self.line("The recording was cut off, or is still being written: its last second may be missing.");
+        }
         for refusal in about.refusals() {
             self.wrapped_at(0, "", &refusal);
         }

@@ -59,6 +59,11 @@ impl Spell {
         Sampled { stacks: self.stacks, unseen: self.count.saturating_sub(self.stacks) }
     }
 
+    /// Whether `part` of it was cut in proportion, so that its time is an estimate.
+    pub(super) fn is_cut_to(self, part: Self) -> bool {
+        part != self && !self.is_filled()
+    }
+
     /// Whether the thread slept for the whole span.
     fn is_filled(self) -> bool {
         self.total >= self.at.saturating_sub(self.from)
@@ -69,46 +74,71 @@ fn overlap(a: (Nanos, Nanos), b: (Nanos, Nanos)) -> Nanos {
     a.1.min(b.1).saturating_sub(a.0.max(b.0))
 }
 
-/// Clips events to `selection`. The sum for a thread never exceeds the selected time: if cutting in proportion would
-/// give more, those events are scaled down.
+/// The time that each thread's waits have in the selected time, to scale down those that were cut in proportion: a thread
+/// never waits for longer than the selected time.
+pub(super) struct Room {
+    is_timed: bool,
+    from: Nanos,
+    end: Nanos,
+    /// For each thread: the time of waits that are whole or filled, and the time of the others.
+    threads: HashMap<(ProcessRef, Tid), (Nanos, Nanos)>,
+}
+
+impl Room {
+    pub(super) fn new(selection: &Selection) -> Self {
+        let from = selection.from.unwrap_or_default();
+        Self { is_timed: selection.is_timed(), from, end: Nanos(0), threads: HashMap::new() }
+    }
+
+    pub(super) fn add(&mut self, thread: (ProcessRef, Tid), total: Nanos, is_cut: bool) {
+        if self.is_timed {
+            let (exact, cut) = self.threads.entry(thread).or_default();
+            let sum = if is_cut { cut } else { exact };
+            *sum = sum.saturating_add(total);
+        }
+    }
+
+    /// Scales the time of waits that were cut in proportion. Call it once all waits have been added.
+    pub(super) fn fitted(&self, thread: (ProcessRef, Tid), total: Nanos) -> Nanos {
+        let (exact, cut) = self.threads.get(&thread).copied().unwrap_or_default();
+        let room = self.end.saturating_sub(self.from).saturating_sub(exact);
+        if cut <= room {
+            return total;
+        }
+        Nanos((u128::from(total.0) * u128::from(room.0) / u128::from(cut.0.max(1))) as u64)
+    }
+}
+
+/// Events with their parts in a selected time.
+pub(super) type Clipped<'a, T> = Vec<(&'a T, Spell)>;
+
+/// Clips events to `selection`, and scales those that were cut in proportion to what `room` has for them. It has the
+/// waits that are in sums only.
 pub(super) fn clip<'a, T: 'a>(
     events: impl Iterator<Item = &'a T>,
     selection: &Selection,
+    room: &mut Room,
     spell: impl Fn(&T) -> (ProcessRef, Tid, Spell),
-) -> Vec<(&'a T, Spell)> {
+) -> Clipped<'a, T> {
     let mut clipped = Vec::new();
-    // For each thread: the time of events that are whole or filled, and the time of the others.
-    let mut threads: HashMap<(ProcessRef, Tid), (Nanos, Nanos)> = HashMap::new();
     for event in events {
         let (process, tid, whole) = spell(event);
         if !selection.has_thread(process, tid) {
             continue;
         }
         let Some(part) = whole.clipped(selection) else { continue };
-        if selection.is_timed() {
-            let (exact, cut) = threads.entry((process, tid)).or_default();
-            let sum = if is_cut(whole, part) { cut } else { exact };
-            *sum = sum.saturating_add(part.total);
-        }
+        room.add((process, tid), part.total, whole.is_cut_to(part));
+        room.end = room.end.max(part.at);
         clipped.push((event, whole, part));
     }
-    let from = selection.from.unwrap_or_default();
-    let end = clipped.iter().map(|(_, _, part)| part.at).max().unwrap_or_default();
-    let room = |exact: Nanos| end.saturating_sub(from).saturating_sub(exact);
     let fitted = clipped.into_iter().map(|(event, whole, mut part)| {
-        let (process, tid, _) = spell(event);
-        let (exact, cut) = threads.get(&(process, tid)).copied().unwrap_or_default();
-        if is_cut(whole, part) && cut > room(exact) {
-            part.total =
-                Nanos((u128::from(part.total.0) * u128::from(room(exact).0) / u128::from(cut.0.max(1))) as u64);
+        if whole.is_cut_to(part) {
+            let (process, tid, _) = spell(event);
+            part.total = room.fitted((process, tid), part.total);
         }
         (event, part)
     });
     fitted.collect()
-}
-
-fn is_cut(whole: Spell, part: Spell) -> bool {
-    part != whole && !whole.is_filled()
 }
 
 #[cfg(test)]
@@ -152,7 +182,9 @@ mod tests {
     fn a_thread_never_waits_for_longer_than_the_window() {
         // The position of the first spell in its 20 seconds is unknown. The second spell fills its ten seconds.
         let spells = [spell(0, 20, 100, 10, 1), spell(10, 20, 1, 10, 10)];
-        let all = clip(spells.iter(), &window(10, 20), |spell| (ProcessRef(0), Tid(1), *spell));
+        let selection = window(10, 20);
+        let mut room = Room::new(&selection);
+        let all = clip(spells.iter(), &selection, &mut room, |spell| (ProcessRef(0), Tid(1), *spell));
         let total: u64 = all.iter().map(|(_, part)| part.total.0).sum();
         assert_eq!(total, 10 * SECOND);
         assert_eq!(all[1].1.total, Nanos(10 * SECOND));

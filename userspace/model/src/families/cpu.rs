@@ -113,7 +113,7 @@ impl CpuSum {
 pub struct Cpu {
     samples: Past<Sample>,
     sums: HashMap<Place, CpuSum>,
-    /// Sums of samples that a report does not keep.
+    /// Sums of samples that are no longer kept one by one.
     folded: Places<Place, CpuSum>,
     total: CpuSum,
     stacks: Stacks,
@@ -133,6 +133,9 @@ impl Cpu {
     pub fn add(&mut self, sample: Sample) {
         self.total.add(CpuSum::of(&sample));
         self.stacks.add(sample.outcome);
+        if !sample.is_within(self.samples.covered()) {
+            return;
+        }
         self.sums.entry(sample.place()).or_default().add(CpuSum::of(&sample));
         if let Some(oldest) = self.samples.push(sample) {
             self.forget(&oldest);
@@ -168,9 +171,9 @@ impl Cpu {
         self.samples.since_then(selection.from).filter(|sample| selection.has(sample.process, sample.tid, sample.at))
     }
 
-    /// The time from which on samples are known, one by one or in sums.
-    pub fn since(&self) -> Nanos {
-        self.samples.since()
+    /// The time from which on samples of `selection` are known, one by one or in sums.
+    pub fn since(&self, selection: &Selection) -> Nanos {
+        self.samples.since(selection)
     }
 
     /// The time from which on samples are kept one by one.
@@ -202,9 +205,10 @@ impl Cpu {
         &self.stacks
     }
 
-    /// Sums of the samples in `selection`, by place. If it has times, only samples that are kept one by one count.
+    /// Sums of the samples in `selection`, by place. Unless the sums cover its time, only samples that are kept one by one
+    /// count.
     pub fn sums(&self, selection: &Selection) -> HashMap<Place, CpuSum> {
-        if selection.is_timed() {
+        if !self.samples.is_summed(selection) {
             let mut sums: HashMap<Place, CpuSum> = HashMap::default();
             for sample in self.selected(selection) {
                 sums.entry(sample.place()).or_default().add(CpuSum::of(sample));

@@ -29,13 +29,13 @@ impl Timed for Calls {
 #[derive(Debug)]
 pub struct Eval {
     calls: Past<Calls>,
-    /// Those of calls that a report does not keep.
+    /// Sums of calls that are no longer kept one by one.
     folded: BTreeMap<EvalKey, EvalSum>,
-    /// Functions that are in no sum.
+    /// Calls that are in no sum.
     left_out: u64,
 }
 
-/// Functions whose calls are added up beyond the latest events. Calls of others that come later are in no sum.
+/// How many functions have sums of calls besides the latest events. Calls of further functions are in no sum.
 const FUNCTIONS_MAX: usize = 1 << 17;
 
 impl EvalSum {
@@ -79,7 +79,7 @@ impl Eval {
     /// Sums over all threads, whichever `selection` names, because calls are not recorded by thread.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<EvalKey, EvalSum> {
         let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
-        let folded = self.folded.iter().filter(|_| !selection.is_timed());
+        let folded = self.folded.iter().filter(|_| self.calls.is_summed(selection));
         sums.extend(folded.filter(|(key, _)| selection.has_process(key.process)));
         for calls in self
             .calls

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::clip::{Spell, clip};
+use super::clip::{Clipped, Room, Spell, clip};
 use super::places::Placed;
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
@@ -63,6 +63,10 @@ impl Timed for GilWait {
     fn at(&self) -> Nanos {
         self.at
     }
+
+    fn is_within(&self, selection: &Selection) -> bool {
+        Spell::from(self).clipped(selection).is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,16 +108,22 @@ impl Summed for GilFolded {
     }
 }
 
-/// The waits of all threads whose pieces have come so far.
+/// Each thread's wait that may have more pieces.
 type Waits = HashMap<(ProcessRef, Tid), Open>;
 
-/// Threads whose last wait before the kept ones is put together from all its pieces. Of further threads such a wait is only as
-/// long as its kept pieces.
+/// How many threads have an open wait, whose folded pieces are joined with kept ones. Beyond that, open waits are closed, so such
+/// a wait counts as two when its maximum is taken.
 const OPEN_MAX: usize = 1 << 14;
+
+impl GilKey {
+    fn of(wait: &GilWait) -> Self {
+        Self { waiter: wait.place(), holder: wait.holder }
+    }
+}
 
 /// Adds a piece: `sum` gives the sum of a key.
 fn add_piece(wait: &GilWait, open: &mut Waits, mut sum: impl FnMut(GilKey, GilSum)) {
-    let key = GilKey { waiter: wait.place(), holder: wait.holder };
+    let key = GilKey::of(wait);
     let spell = Spell::from(wait);
     sum(key, GilSum { times: Times { max: Nanos(0), ..spell.times() }, sampled: spell.sampled() });
     let whole = open.entry((wait.process, wait.tid)).or_default();
@@ -135,29 +145,44 @@ fn close(whole: &mut Open, sum: &mut impl FnMut(GilKey, GilSum)) {
 pub struct Gil {
     waits: Past<GilWait>,
     folded: Places<GilKey, GilFolded>,
-    /// The waits whose first pieces are folded.
+    /// The time of folded pieces that were cut in proportion to the covered time. `folded` does not have it.
+    cut: Places<GilKey, Nanos>,
+    /// Waits whose first pieces are folded.
     open: Waits,
     held: Past<Held>,
-    /// How long threads held it before those that are kept.
+    /// How long threads held it, from events that are no longer kept.
     held_before: Places<Place, Nanos>,
 }
 
 impl Gil {
     pub fn new(history: History) -> Self {
         let (waits, held) = (Past::new(history), Past::new(history));
-        Self { waits, folded: Places::default(), open: Waits::new(), held, held_before: Places::default() }
+        Self {
+            waits,
+            folded: Places::default(),
+            cut: Places::default(),
+            open: Waits::new(),
+            held,
+            held_before: Places::default(),
+        }
     }
 
     pub fn add_wait(&mut self, wait: GilWait) {
         let Some(oldest) = self.waits.push(wait).filter(|_| self.waits.has_sums()) else { return };
-        let key = GilKey { waiter: oldest.place(), holder: oldest.holder };
-        self.folded.of(key).lengths.add(oldest.at, oldest.count, oldest.total);
+        let whole = Spell::from(&oldest);
+        let Some(part) = whole.clipped(self.waits.covered()) else { return };
+        let mut piece = part.of_wait(&oldest);
+        let key = GilKey::of(&piece);
+        self.folded.of(key).lengths.add(piece.at, piece.count, piece.total);
+        if whole.is_cut_to(part) {
+            self.cut.of(key).take(std::mem::take(&mut piece.total));
+        }
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&(oldest.process, oldest.tid)) {
             for mut open in std::mem::take(&mut self.open).into_values() {
                 close(&mut open, &mut |key, sum| self.folded.of(key).sum.add(sum));
             }
         }
-        add_piece(&oldest, &mut self.open, |key, sum| self.folded.of(key).sum.add(sum));
+        add_piece(&piece, &mut self.open, |key, sum| self.folded.of(key).sum.add(sum));
     }
 
     pub fn add_held(&mut self, at: Nanos, process: ProcessRef, tid: Tid, length: Nanos) {
@@ -173,9 +198,9 @@ impl Gil {
         while self.held.expire(now).is_some() {}
     }
 
-    /// The time from which on waits and holds are known, one by one or in sums.
-    pub fn since(&self) -> Nanos {
-        self.waits.since().max(self.held.since())
+    /// The time from which on waits and holds of `selection` are known, one by one or in sums.
+    pub fn since(&self, selection: &Selection) -> Nanos {
+        self.waits.since(selection).max(self.held.since(selection))
     }
 
     /// The time from which on waits are kept one by one.
@@ -183,13 +208,22 @@ impl Gil {
         self.waits.kept_since()
     }
 
-    /// Waits of the threads in `selection` that are in sums only; none if it has times.
+    /// Waits of the threads in `selection` that are in sums only; none unless the sums cover its time.
     pub fn folded<'a, 's>(
         &'a self,
         selection: &'s Selection,
     ) -> impl Iterator<Item = (&'a GilKey, &'a GilFolded)> + use<'a, 's> {
-        let is_meant = |key: &GilKey| !selection.is_timed() && selection.has_thread(key.waiter.process, key.waiter.tid);
-        self.folded.iter().filter(move |(key, _)| is_meant(key))
+        self.meant(&self.folded, selection)
+    }
+
+    fn meant<'a, 's, S: Summed>(
+        &self,
+        sums: &'a Places<GilKey, S>,
+        selection: &'s Selection,
+    ) -> impl Iterator<Item = (&'a GilKey, &'a S)> + use<'a, 's, S> {
+        let is_summed = self.waits.is_summed(selection);
+        let is_meant = move |key: &GilKey| is_summed && selection.has_thread(key.waiter.process, key.waiter.tid);
+        sums.iter().filter(move |(key, _)| is_meant(key))
     }
 
     /// Returns the number of pieces of waits that are in sums only, and of places that are only in the sums of their
@@ -200,9 +234,19 @@ impl Gil {
 
     /// Kept pieces of waits that overlap the time of `selection`, in the order of their ends, clipped to that time.
     pub fn waits<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = GilWait> + 'a {
+        self.clipped_with_cut(selection).0.into_iter().map(|(wait, spell)| spell.of_wait(wait))
+    }
+
+    /// Also returns the sums of folded pieces that were cut in proportion.
+    fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Clipped<'a, GilWait>, Vec<(GilKey, Nanos)>) {
+        let thread = |key: &GilKey| (key.waiter.process, key.waiter.tid);
+        let mut room = Room::new(selection);
+        self.folded(selection).for_each(|(key, folded)| room.add(thread(key), folded.sum.times.total, false));
+        let cut = || self.meant(&self.cut, selection);
+        cut().for_each(|(key, total)| room.add(thread(key), *total, true));
         let waits = self.waits.since_then(selection.from);
-        let waits = clip(waits, selection, |wait| (wait.process, wait.tid, Spell::from(wait)));
-        waits.into_iter().map(|(wait, spell)| spell.of_wait(wait))
+        let clipped = clip(waits, selection, &mut room, |wait| (wait.process, wait.tid, Spell::from(wait)));
+        (clipped, cut().map(|(key, total)| (*key, room.fitted(thread(key), *total))).collect())
     }
 
     /// The same as [`Self::waits`], by thread.
@@ -219,11 +263,15 @@ impl Gil {
     pub fn sums(&self, selection: &Selection) -> BTreeMap<GilKey, GilSum> {
         let mut sums: BTreeMap<GilKey, GilSum> =
             self.folded(selection).map(|(key, folded)| (*key, folded.sum)).collect();
-        let mut open = if selection.is_timed() { Waits::new() } else { self.open.clone() };
+        let mut open = if self.waits.is_summed(selection) { self.open.clone() } else { Waits::new() };
         open.retain(|(process, tid), _| selection.has_thread(*process, *tid));
         let mut add = |key, sum| sums.entry(key).or_default().add(sum);
-        for wait in self.waits(selection) {
-            add_piece(&wait, &mut open, &mut add);
+        let (clipped, cut) = self.clipped_with_cut(selection);
+        for (key, total) in cut {
+            add(key, GilSum { times: Times { total, ..Times::default() }, ..GilSum::default() });
+        }
+        for (wait, spell) in clipped {
+            add_piece(&spell.of_wait(wait), &mut open, &mut add);
         }
         for whole in open.values_mut() {
             close(whole, &mut add);
@@ -237,7 +285,7 @@ impl Gil {
     /// How long each thread in `selection` held the GIL.
     pub fn held(&self, selection: &Selection) -> BTreeMap<(ProcessRef, Tid), Nanos> {
         let mut sums: BTreeMap<(ProcessRef, Tid), Nanos> = BTreeMap::new();
-        let before = self.held_before.iter().filter(|_| !selection.is_timed());
+        let before = self.held_before.iter().filter(|_| self.held.is_summed(selection));
         let before = before.map(|(place, held)| ((place.process, place.tid), *held));
         sums.extend(before.filter(|((process, tid), _)| selection.has_thread(*process, *tid)));
         for held in self.held.since_then(selection.from).filter(|held| selection.has(held.process, held.tid, held.at)) {

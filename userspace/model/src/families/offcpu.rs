@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::clip::{Spell, clip};
+use super::clip::{Clipped, Room, Spell, clip};
 use super::places::Placed;
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
@@ -67,6 +67,10 @@ impl Timed for Sleep {
     fn at(&self) -> Nanos {
         self.at
     }
+
+    fn is_within(&self, selection: &Selection) -> bool {
+        Spell::from(self).clipped(selection).is_some()
+    }
 }
 
 /// Sleeps that are in sums only.
@@ -78,13 +82,14 @@ pub struct SleepFolded {
     wakers: Vec<(Waker, Times)>,
 }
 
-/// Wakers of a place's folded sleeps that are kept. The one that ended the least goes for another.
+/// How many wakers a place's folded sleeps keep. A new one replaces the one that ended the least sleep.
 const WAKERS_MAX: usize = 16;
 
 impl SleepFolded {
+    /// Adds all of a sleep but its total time, which may have to be scaled.
     fn add(&mut self, sleep: Sleep) {
         let spell = Spell::from(&sleep);
-        self.times.add(spell.times());
+        self.times.add(Times { total: Nanos(0), ..spell.times() });
         self.sampled.add(spell.sampled());
         self.lengths.add(sleep.at, sleep.count, sleep.total);
         if let Some(waker) = sleep.waker {
@@ -121,19 +126,24 @@ impl Summed for SleepFolded {
 pub struct OffCpu {
     sleeps: Past<Sleep>,
     folded: Places<SleepKey, SleepFolded>,
+    /// The time of folded sleeps that were cut in proportion to the covered time. `folded` does not have it.
+    cut: Places<SleepKey, Nanos>,
 }
 
 impl OffCpu {
     pub fn new(history: History) -> Self {
-        Self { sleeps: Past::new(history), folded: Places::default() }
+        Self { sleeps: Past::new(history), folded: Places::default(), cut: Places::default() }
     }
 
     pub fn add(&mut self, sleep: Sleep) {
-        if let Some(oldest) = self.sleeps.push(sleep)
-            && self.sleeps.has_sums()
-        {
-            self.folded.of(SleepKey { place: oldest.place(), reason: oldest.reason }).add(oldest);
-        }
+        let Some(oldest) = self.sleeps.push(sleep).filter(|_| self.sleeps.has_sums()) else { return };
+        let whole = Spell::from(&oldest);
+        let Some(part) = whole.clipped(self.sleeps.covered()) else { return };
+        let key = SleepKey { place: oldest.place(), reason: oldest.reason };
+        let folded = self.folded.of(key);
+        folded.add(part.of_sleep(&oldest));
+        let total = if whole.is_cut_to(part) { self.cut.of(key) } else { &mut folded.times.total };
+        *total = total.saturating_add(part.total);
     }
 
     /// Forgets sleeps older than the window ending at `now`.
@@ -141,9 +151,14 @@ impl OffCpu {
         while self.sleeps.expire(now).is_some() {}
     }
 
-    /// The time from which on sleeps are known, one by one or in sums.
-    pub fn since(&self) -> Nanos {
-        self.sleeps.since()
+    /// The time from which on sleeps of `selection` are known, one by one or in sums.
+    pub fn since(&self, selection: &Selection) -> Nanos {
+        self.sleeps.since(selection)
+    }
+
+    /// The time from which on sleeps are kept one by one.
+    pub fn kept_since(&self) -> Nanos {
+        self.sleeps.kept_since()
     }
 
     /// Returns the number of sleeps that are in sums only, and of places that are only in the sums of their threads.
@@ -156,17 +171,38 @@ impl OffCpu {
         self.clipped(selection).into_iter().map(|(sleep, spell)| spell.of_sleep(sleep))
     }
 
-    fn clipped<'a>(&'a self, selection: &Selection) -> Vec<(&'a Sleep, Spell)> {
-        clip(self.sleeps.since_then(selection.from), selection, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)))
+    fn clipped<'a>(&'a self, selection: &Selection) -> Clipped<'a, Sleep> {
+        self.clipped_with_cut(selection).0
     }
 
-    /// Sleeps of the threads in `selection` that are in sums only; none if it has times.
+    /// Also returns the sums of folded sleeps that were cut in proportion.
+    fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Clipped<'a, Sleep>, Vec<(SleepKey, Nanos)>) {
+        let thread = |key: &SleepKey| (key.place.process, key.place.tid);
+        let mut room = Room::new(selection);
+        self.folded(selection).for_each(|(key, folded)| room.add(thread(key), folded.times.total, false));
+        let cut = || self.meant(&self.cut, selection);
+        cut().for_each(|(key, total)| room.add(thread(key), *total, true));
+        let sleeps = self.sleeps.since_then(selection.from);
+        let clipped = clip(sleeps, selection, &mut room, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)));
+        (clipped, cut().map(|(key, total)| (*key, room.fitted(thread(key), *total))).collect())
+    }
+
+    fn meant<'a, 's, S: Summed>(
+        &self,
+        sums: &'a Places<SleepKey, S>,
+        selection: &'s Selection,
+    ) -> impl Iterator<Item = (&'a SleepKey, &'a S)> + use<'a, 's, S> {
+        let is_summed = self.sleeps.is_summed(selection);
+        let is_meant = move |key: &SleepKey| is_summed && selection.has_thread(key.place.process, key.place.tid);
+        sums.iter().filter(move |(key, _)| is_meant(key))
+    }
+
+    /// Sleeps of the threads in `selection` that are in sums only; none unless the sums cover its time.
     pub fn folded<'a, 's>(
         &'a self,
         selection: &'s Selection,
     ) -> impl Iterator<Item = (&'a SleepKey, &'a SleepFolded)> + use<'a, 's> {
-        let is_meant = |key: &SleepKey| !selection.is_timed() && selection.has_thread(key.place.process, key.place.tid);
-        self.folded.iter().filter(move |(key, _)| is_meant(key))
+        self.meant(&self.folded, selection)
     }
 
     pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<SleepKey, SleepSum<'a>> {
@@ -175,7 +211,11 @@ impl OffCpu {
             let wakers = Wakers(folded.wakers.iter().map(|(waker, times)| (waker, *times)).collect());
             sums.insert(*key, SleepSum { times: folded.times, sampled: folded.sampled, wakers });
         }
-        for (sleep, spell) in self.clipped(selection) {
+        let (clipped, cut) = self.clipped_with_cut(selection);
+        for (key, total) in cut {
+            sums.entry(key).or_default().times.add(Times { total, ..Times::default() });
+        }
+        for (sleep, spell) in clipped {
             sums.entry(SleepKey { place: sleep.place(), reason: sleep.reason })
                 .or_default()
                 .add(SleepSum::of(sleep, spell));
@@ -192,7 +232,12 @@ impl OffCpu {
         for (key, folded) in self.folded(selection) {
             sums.entry((key.place.process, key.place.tid, key.reason)).or_default().add(folded.times);
         }
-        for (sleep, spell) in self.clipped(selection) {
+        let (clipped, cut) = self.clipped_with_cut(selection);
+        for (key, total) in cut {
+            let times = sums.entry((key.place.process, key.place.tid, key.reason)).or_default();
+            times.add(Times { total, ..Times::default() });
+        }
+        for (sleep, spell) in clipped {
             sums.entry((sleep.process, sleep.tid, sleep.reason)).or_default().add(spell.times());
         }
         sums

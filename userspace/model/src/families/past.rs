@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{History, Nanos};
+use crate::{History, Nanos, Selection};
 
 /// How late an event may come. Events arrive when they become known, so one may be older than its predecessors. A
 /// search from a time therefore starts with the events from this long before it.
@@ -10,11 +10,17 @@ const LATE: Nanos = Nanos(10_000_000_000);
 
 pub(super) trait Timed {
     fn at(&self) -> Nanos;
+
+    /// Whether a part of it is in the time of `selection`.
+    fn is_within(&self, selection: &Selection) -> bool {
+        selection.has_time(self.at())
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Past<T> {
     history: History,
+    covered: Selection,
     events: VecDeque<T>,
     since: Nanos,
     gone: u64,
@@ -22,11 +28,15 @@ pub(super) struct Past<T> {
 
 impl<T: Timed> Past<T> {
     pub(super) fn new(history: History) -> Self {
-        Self { history, events: VecDeque::new(), since: Nanos(0), gone: 0 }
+        Self { history, covered: history.covered(), events: VecDeque::new(), since: Nanos(0), gone: 0 }
     }
 
-    /// Adds an event, and returns the one evicted for it. Room is made first, because a full queue doubles.
+    /// Adds an event, and returns the one evicted for it. Room is made first, because a full queue doubles. An event
+    /// outside the covered time is dropped.
     pub(super) fn push(&mut self, event: T) -> Option<T> {
+        if !event.is_within(&self.covered) {
+            return None;
+        }
         let is_full = self.history.events().is_some_and(|most| self.events.len() >= most);
         let oldest = if is_full { self.events.pop_front() } else { None };
         self.events.push_back(event);
@@ -39,7 +49,17 @@ impl<T: Timed> Past<T> {
 
     /// Whether evicted events are in sums.
     pub(super) fn has_sums(&self) -> bool {
-        self.history == History::Sums
+        self.history.has_sums()
+    }
+
+    /// Whether the sums of evicted events answer `selection`.
+    pub(super) fn is_summed(&self, selection: &Selection) -> bool {
+        self.history.is_summed(selection)
+    }
+
+    /// The time outside which events are dropped.
+    pub(super) fn covered(&self) -> &Selection {
+        &self.covered
     }
 
     /// How many events were evicted for others.
@@ -71,9 +91,9 @@ impl<T: Timed> Past<T> {
         self.events.iter().rev()
     }
 
-    /// The time from which on events are known, one by one or in sums.
-    pub(super) fn since(&self) -> Nanos {
-        if self.has_sums() { Nanos(0) } else { self.since }
+    /// The time from which on events of `selection` are known, one by one or in sums.
+    pub(super) fn since(&self, selection: &Selection) -> Nanos {
+        if self.has_sums() && self.is_summed(selection) { Nanos(0) } else { self.since }
     }
 
     /// The time from which on events are kept one by one.

@@ -1,32 +1,43 @@
-//! Sums by place, with a bound on the number of places.
+//! Sums by place, with a bounded number of places.
 
 use std::collections::BTreeMap;
 
 use crate::{Nanos, Place, ProcessRef, StackId, Tid};
 
-/// Places of a family whose sums are kept. When there are more, the lighter half goes into the sums of its threads, which have no
-/// stack; where these are too many, into the sums of their processes. So sums of threads, or at least of processes, stay exact.
+/// How many places of a family are kept. Beyond that, the lighter half is merged into entries of their threads, which have no
+/// stack; if there are too many threads, into entries of their processes. Sums of threads, or at least of processes, stay
+/// exact.
 const PLACES_MAX: usize = 1 << 15;
 
-/// A stack that no recording defines, so that it has no frames.
+/// A stack id that no recording defines. It has no frames.
 const NO_STACK: StackId = StackId(u32::MAX);
 const NO_THREAD: Tid = Tid(0);
 
-/// What is summed by.
+/// A key of sums.
 pub(super) trait Placed: Clone + Ord {
-    /// What stands for all places of its thread.
+    /// The key for all places of its thread.
     fn of_thread(&self) -> Self;
 
-    /// What stands for all threads of its process.
+    /// The key for all threads of its process.
     fn of_process(&self) -> Self;
 }
 
-/// What is summed up.
+/// A sum.
 pub(super) trait Summed: Default {
-    /// The heaviest are kept.
+    /// The heaviest sums are kept.
     fn weight(&self) -> u64;
 
     fn take(&mut self, other: Self);
+}
+
+impl Summed for u64 {
+    fn weight(&self) -> u64 {
+        *self
+    }
+
+    fn take(&mut self, other: Self) {
+        *self = self.saturating_add(other);
+    }
 }
 
 impl Summed for Nanos {
@@ -40,7 +51,7 @@ impl Summed for Nanos {
 }
 
 impl Place {
-    /// What stands for all places of a thread.
+    /// The key for all places of a thread.
     pub(super) fn of_all(process: ProcessRef, tid: Tid) -> Self {
         Self { process, tid, stack: NO_STACK }
     }
@@ -60,7 +71,7 @@ impl Placed for Place {
 #[derive(Debug)]
 pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
-    /// What has gone into others.
+    /// How many places were merged into others.
     gone: u64,
 }
 
@@ -82,12 +93,12 @@ impl<K: Placed, S: Summed> Places<K, S> {
         self.sums.entry(key).or_default()
     }
 
-    /// Those that are there.
+    /// All kept sums.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &S)> + '_ {
         self.sums.iter()
     }
 
-    /// How many places are only in the sums of their threads and processes.
+    /// How many places were merged into their threads or processes.
     pub(super) fn gone(&self) -> u64 {
         self.gone
     }

@@ -4,11 +4,11 @@
 mod accesses;
 mod folded;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 pub use self::accesses::{Accesses, DISPATCH, Names};
-use self::folded::Folded;
+use self::folded::{Folded, Suspect};
 use super::past::{Past, Timed};
 use crate::{
     Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, RegionId, Selection,
@@ -207,8 +207,15 @@ impl Redundancy {
         }
     }
 
-    /// `region` is the arena or segment that contains its address.
-    pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>) {
+    /// `region` is the arena or segment that contains its address, `frame` the line of the program that the second access
+    /// belongs to.
+    pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>, frame: Option<FrameId>) {
+        if !self.pairs.covered().has_time(pair.at) {
+            if let Some(frame) = frame.filter(|_| is_array_store(pair.kind, &pair.touched)) {
+                self.folded.store(Line { process: pair.process, frame }, &PairSum::of(pair));
+            }
+            return;
+        }
         let touched = self.known(&pair.touched);
         let oldest = self.pairs.push((Pair { touched, ..pair.clone() }, region));
         if let Some((pair, region)) = oldest.filter(|_| self.pairs.has_sums()) {
@@ -252,9 +259,9 @@ impl Redundancy {
         while self.pairs.expire(now).is_some() {}
     }
 
-    /// The time from which on accesses are known, one by one or in sums.
-    pub fn since(&self) -> Nanos {
-        self.accesses.since()
+    /// The time from which on accesses of `selection` are known, one by one or in sums.
+    pub fn since(&self, selection: &Selection) -> Nanos {
+        self.accesses.since(selection)
     }
 
     pub fn set_counts(&mut self, counts: Watchpoints) {
@@ -268,11 +275,16 @@ impl Redundancy {
 
     /// The accesses in `selection`, summed by line.
     pub fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
-        let mut lines = self.folded.lines(selection);
+        let mut lines = self.summed_in(selection).map(|folded| folded.lines(selection)).unwrap_or_default();
         for At { line, event } in self.selected(selection) {
             lines.entry(Line { process: event.process, frame: *line }).or_default().add(event);
         }
         lines
+    }
+
+    /// The sums of events that are not kept one by one, if they cover the time of `selection`.
+    fn summed_in(&self, selection: &Selection) -> Option<&Folded> {
+        self.accesses.is_summed(selection).then_some(&self.folded)
     }
 
     fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a At<Access>> + 'a {
@@ -287,7 +299,7 @@ impl Redundancy {
     }
 
     pub fn calls(&self, selection: &Selection) -> BTreeMap<CallOf, CallSum> {
-        let mut sums = self.folded.calls(selection);
+        let mut sums = self.summed_in(selection).map(|folded| folded.calls(selection)).unwrap_or_default();
         for At { line, event } in self.calls.since_then(selection.from) {
             if selection.has(event.process, event.tid, event.at) {
                 let line = Line { process: event.process, frame: *line };
@@ -298,10 +310,21 @@ impl Redundancy {
         sums
     }
 
-    /// Returns the number of accesses, pairs and calls that are in sums only, and of those that are in no sum.
-    pub fn summed(&self) -> (u64, u64) {
+    /// Returns the number of accesses, pairs and calls that are in sums only, of places that are only in the sums of their
+    /// threads, and of events that are in no sum.
+    pub fn summed(&self) -> (u64, u64, u64) {
         let gone = self.accesses.gone() + self.pairs.gone() + self.calls.gone();
-        (if self.accesses.has_sums() { gone } else { 0 }, self.folded.left_out())
+        (if self.accesses.has_sums() { gone } else { 0 }, self.folded.places_gone(), self.folded.left_out())
+    }
+
+    /// Accesses that are kept in sums only.
+    pub fn accesses_summed(&self) -> u64 {
+        if self.accesses.has_sums() { self.accesses.gone() } else { 0 }
+    }
+
+    /// The time from which on accesses are kept one by one.
+    pub fn kept_since(&self) -> Nanos {
+        self.accesses.kept_since()
     }
 
     /// Pairs whose second access is in `selection`.
@@ -310,43 +333,63 @@ impl Redundancy {
     }
 
     pub fn pair_sums(&self, selection: &Selection) -> BTreeMap<PairOf, PairSum> {
-        let mut sums = self.folded.pairs(selection);
+        let mut sums = self.summed_in(selection).map(|folded| folded.pairs(selection)).unwrap_or_default();
         for (pair, region) in self.pairs(selection) {
             sums.entry(PairOf::of(pair, *region)).or_default().add(&PairSum::of(pair));
         }
         sums
     }
 
-    /// Redundant samples: those in dispatch, and stores into arrays at lines where most stores left the value
-    /// unchanged. Such lines are found over all time, not just the selected one. `line` maps a stack to its line of the
-    /// program.
+    /// Redundant samples that are kept one by one: those in dispatch, and stores into arrays at lines where most stores left
+    /// the value unchanged. Such lines are found over all time, not just the selected one. `line` maps a stack to its line
+    /// of the program.
     pub fn redundant<'a>(
         &'a self,
         selection: &'a Selection,
-        line: impl Fn(StackId) -> Option<FrameId>,
+        line: impl Fn(StackId) -> Option<FrameId> + 'a,
     ) -> impl Iterator<Item = (Nanos, Place, u64)> + 'a {
-        let mut stores: BTreeMap<Line, PairSum> = BTreeMap::new();
-        for (pair, sum) in self.pair_sums(&Selection::default()) {
-            if pair.kind == PairKind::Store
-                && matches!(pair.touched, Touched::Array(_))
-                && let Some(frame) = line(pair.second)
-            {
+        let stores = self.redundant_stores(&line);
+        let event = move |At { event, .. }: &'a At<Access>| {
+            let suspect = Suspect::of(event).filter(|suspect| is_redundant(suspect, &stores, &line))?;
+            Some((event.at, suspect.place, u64::from(event.weight)))
+        };
+        self.selected(selection).filter_map(event)
+    }
+
+    /// The weight of redundant samples that are kept in sums only, by place.
+    pub fn redundant_sums(
+        &self,
+        selection: &Selection,
+        line: impl Fn(StackId) -> Option<FrameId>,
+    ) -> impl Iterator<Item = (Place, u64)> {
+        let stores = self.redundant_stores(&line);
+        let suspects = self.summed_in(selection).into_iter().flat_map(Folded::suspects);
+        let meant = suspects.filter(move |(Suspect { place, .. }, _)| selection.has_thread(place.process, place.tid));
+        meant
+            .filter(move |(suspect, _)| is_redundant(suspect, &stores, &line))
+            .map(|(suspect, sum)| (suspect.place, sum))
+    }
+
+    /// The lines where most stores into arrays left the value unchanged.
+    fn redundant_stores(&self, line: impl Fn(StackId) -> Option<FrameId>) -> BTreeSet<Line> {
+        let mut stores = self.folded.stores().clone();
+        for (pair, sum) in self.pair_sums(self.pairs.covered()) {
+            if let Some(frame) = line(pair.second).filter(|_| is_array_store(pair.kind, &pair.touched)) {
                 stores.entry(Line { process: pair.process, frame }).or_default().add(&sum);
             }
         }
-        let is_redundant = move |of: &&At<Access>| match of.event.touched {
-            Some(Touched::Metadata(_) | Touched::Static) => true,
-            Some(Touched::Array(_)) if of.event.stores => {
-                let line = Line { process: of.event.process, frame: of.line };
-                stores.get(&line).is_some_and(|sum| sum.equal * 2 > sum.compared)
-            }
-            _ => false,
-        };
-        self.selected(selection).filter(is_redundant).map(|At { event, .. }| {
-            let place = Place { process: event.process, tid: event.tid, stack: event.stack };
-            (event.at, place, u64::from(event.weight))
-        })
+        stores.into_iter().filter(|(_, sum)| sum.equal * 2 > sum.compared).map(|(line, _)| line).collect()
     }
+}
+
+fn is_array_store(kind: PairKind, touched: &Touched) -> bool {
+    kind == PairKind::Store && matches!(touched, Touched::Array(_))
+}
+
+fn is_redundant(suspect: &Suspect, stores: &BTreeSet<Line>, line: impl Fn(StackId) -> Option<FrameId>) -> bool {
+    let Suspect { place, stores: is_store } = suspect;
+    let is_redundant_line = |frame| stores.contains(&Line { process: place.process, frame });
+    !is_store || line(place.stack).is_some_and(is_redundant_line)
 }
 
 /// The normal distribution's 95th percentile.

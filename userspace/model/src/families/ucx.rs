@@ -12,9 +12,9 @@ use crate::{
 /// Limits the stacks and wakes that arrive before their transfers.
 const EARLY_MAX: usize = 1 << 16;
 
-/// Limits the transfers kept. A report keeps those seen last; the others are in the sums of their kinds.
+/// Limits the transfers kept. A model with sums keeps as many as events of a kind, those seen last; the others are in the
+/// sums of their kinds.
 const TRANSFERS_MAX: usize = 1 << 20;
-const REPORTED_MAX: usize = 1 << 16;
 
 /// The state of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +47,24 @@ struct Early {
 }
 
 /// Three reports about a thread: the last before a time span, the last within it, and the latest of all.
-#[derive(Default)]
-struct Span<'a> {
-    before: Option<&'a TransferThread>,
-    last: Option<&'a TransferThread>,
-    latest: Option<&'a TransferThread>,
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    before: Option<TransferThread>,
+    last: Option<TransferThread>,
+    latest: Option<TransferThread>,
+}
+
+impl Span {
+    /// Adds a report. Call it in time order.
+    fn add(&mut self, word: &TransferThread, selection: &Selection) {
+        let begun = self.latest.map_or_else(|| word.at.saturating_sub(word.observed), |latest| latest.at);
+        if word.at <= selection.from.unwrap_or_default() {
+            self.before = Some(*word);
+        } else if begun < selection.end() {
+            self.last = Some(*word);
+        }
+        self.latest = Some(*word);
+    }
 }
 
 /// The key of transfer sums.
@@ -109,6 +122,8 @@ pub struct Ucx {
     threads: BTreeMap<(ProcessRef, Tid), TransferThread>,
     /// Earlier reports about threads.
     told: Past<TransferThread>,
+    /// What the reports say about the time that the sums cover.
+    covered: BTreeMap<(ProcessRef, Tid), Span>,
 }
 
 impl Timed for Transfers {
@@ -135,6 +150,7 @@ impl Ucx {
             totals: Past::new(history),
             threads: BTreeMap::new(),
             told: Past::new(history),
+            covered: BTreeMap::new(),
         }
     }
 
@@ -154,6 +170,10 @@ impl Ucx {
     fn change(&mut self, at: Nanos, id: TransferId, change: &TransferChange) -> u64 {
         match change {
             TransferChange::Seen(transfer) => {
+                let is_known = self.transfers.contains_key(&id);
+                if !is_known && transfer.begun().is_some_and(|begun| self.history.is_over(begun)) {
+                    return 0;
+                }
                 let early = self.early.remove(&id).unwrap_or_default();
                 let state = self.transfers.entry(id).or_insert_with(|| TransferState {
                     transfer: **transfer,
@@ -161,8 +181,7 @@ impl Ucx {
                     woken: early.woken,
                 });
                 state.transfer = **transfer;
-                let most = if self.history == History::Sums { REPORTED_MAX } else { TRANSFERS_MAX };
-                if self.transfers.len() > self.history.bound(most) {
+                if self.transfers.len() > self.history.events().unwrap_or(TRANSFERS_MAX).min(TRANSFERS_MAX) {
                     self.transfers.pop_first();
                     return 1;
                 }
@@ -195,13 +214,19 @@ impl Ucx {
     }
 
     pub fn add_total(&mut self, transfers: Transfers) {
-        self.sums.entry(TransferKind::of(&transfers)).or_default().add(&transfers);
+        if transfers.is_within(self.totals.covered()) {
+            self.sums.entry(TransferKind::of(&transfers)).or_default().add(&transfers);
+        }
         self.totals.push(transfers);
     }
 
     pub fn add_thread(&mut self, thread: TransferThread) {
         self.threads.insert((thread.process, thread.tid), thread);
-        self.told.push(thread);
+        if self.told.has_sums() && self.told.covered().is_timed() {
+            self.covered.entry((thread.process, thread.tid)).or_default().add(&thread, self.told.covered());
+        } else {
+            self.told.push(thread);
+        }
     }
 
     pub fn expire(&mut self, now: Nanos) {
@@ -232,7 +257,7 @@ impl Ucx {
     /// Sums over the processes and the time of `selection`.
     pub fn sums(&self, selection: &Selection) -> BTreeMap<TransferKind, TransferSum> {
         let mut sums: BTreeMap<TransferKind, TransferSum> = BTreeMap::new();
-        if selection.is_timed() {
+        if !self.totals.is_summed(selection) {
             for transfers in self.totals.since_then(selection.from).filter(|word| selection.has_time(word.at)) {
                 sums.entry(TransferKind::of(transfers)).or_default().add(transfers);
             }
@@ -250,23 +275,19 @@ impl Ucx {
     /// What the threads in `selection` did in its time. A report covers the time since the thread's previous report, or
     /// since it was first examined. Reports that partly cover the time count.
     pub fn threads_in(&self, selection: &Selection) -> Vec<TransferThread> {
-        let (from, end) = (selection.from.unwrap_or_default(), selection.end());
-        let mut spans: BTreeMap<(ProcessRef, Tid), Span<'_>> = BTreeMap::new();
-        let told = self.told.iter().filter(|word| selection.is_timed() && selection.has_thread(word.process, word.tid));
-        for word in told {
-            let span = spans.entry((word.process, word.tid)).or_default();
-            let begun = span.latest.map_or_else(|| word.at.saturating_sub(word.observed), |latest| latest.at);
-            if word.at <= from {
-                span.before = Some(word);
-            } else if begun < end {
-                span.last = Some(word);
-            }
-            span.latest = Some(word);
+        let has_thread = |word: &TransferThread| selection.has_thread(word.process, word.tid);
+        if !selection.is_timed() {
+            return self.threads.values().filter(|word| has_thread(word)).copied().collect();
         }
-        let all =
-            self.threads.values().filter(|word| !selection.is_timed() && selection.has_thread(word.process, word.tid));
-        let within = spans.into_values().filter_map(|span| Some(span.last?.since(span.before)));
-        all.copied().chain(within).collect()
+        let mut spans: BTreeMap<(ProcessRef, Tid), Span> = BTreeMap::new();
+        if self.told.is_summed(selection) {
+            spans.clone_from(&self.covered);
+        }
+        for word in self.told.iter() {
+            spans.entry((word.process, word.tid)).or_default().add(word, selection);
+        }
+        let within = spans.into_values().filter_map(|span| Some(span.last?.since(span.before.as_ref())));
+        within.filter(has_thread).collect()
     }
 
     pub fn threads_of(&self, process: ProcessRef) -> impl Iterator<Item = &TransferThread> + '_ {

@@ -165,7 +165,7 @@ fn behind_gil(
         ("holder_line", Evidence::Text(line)),
     ]);
     let found = finding(model, process, "ucx/behind-gil", (summary, detail, advice), evidence);
-    let observed = model.observed(process, selection, model.gil().since().max(since));
+    let observed = model.observed(process, selection, model.gil().since(selection).max(since));
     let cost = Cost::time((seconds(lost) / seconds(observed).max(1e-9)).min(1.0));
     Some(Finding { cost, target: Some(Target::Transfers(worst)), ..found })
 }

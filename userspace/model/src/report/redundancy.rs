@@ -25,8 +25,10 @@ pub struct RedundancyOut {
     pub lines: Vec<LineOut>,
     pub calls: Vec<Call>,
     pub pairs: Vec<PairOut>,
-    /// All pairs of all threads, as one tree.
+    /// The pairs of all threads, as one tree.
     pub tree: Vec<NodeOut>,
+    /// Nodes that the limit left out of the tree.
+    pub tree_left_out: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -180,6 +182,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             region: pair.region.and_then(|id| RegionOut::of(model, id)),
         })
     });
+    let (tree, tree_left_out) = tree(model, &view, limit);
     RedundancyOut {
         sampler: counts.sampler.name(),
         rate_hz,
@@ -193,11 +196,13 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
         lines: lines.into_iter().take(limit).filter_map(line).collect(),
         calls: calls.collect(),
         pairs: pairs.collect(),
-        tree: tree(model, &view),
+        tree,
+        tree_left_out,
     }
 }
 
-fn tree(model: &Model, view: &RedundancyView) -> Vec<NodeOut> {
+/// The `limit` heaviest nodes, and the number of the others.
+fn tree(model: &Model, view: &RedundancyView, limit: usize) -> (Vec<NodeOut>, usize) {
     let node = |node: PairNode| {
         let frame = FrameOut::from(model.frame(node.frame)?);
         let access = if node.is_second { AccessOut::Second } else { AccessOut::First };
@@ -205,5 +210,43 @@ fn tree(model: &Model, view: &RedundancyView) -> Vec<NodeOut> {
         Some(NodeOut { parent: node.parent, access, frame, equal, compared, redundant_bytes, total_bytes })
     };
     // All frames are known, so no node is dropped.
-    pair_tree(model, &view.pairs).into_iter().filter_map(node).collect()
+    let (nodes, left_out) = heaviest(&pair_tree(model, &view.pairs), limit);
+    (nodes.into_iter().filter_map(node).collect(), left_out)
+}
+
+/// A node is never heavier than its parent, which comes before it, so the parents of the heaviest are among them.
+fn heaviest(nodes: &[PairNode], limit: usize) -> (Vec<PairNode>, usize) {
+    let mut order: Vec<usize> = (0..nodes.len()).collect();
+    order.sort_by_key(|index| (Reverse((nodes[*index].sum.redundant_bytes, nodes[*index].sum.compared)), *index));
+    order.truncate(limit);
+    order.sort_unstable();
+    let left_out = nodes.len() - order.len();
+    let place = |parent: usize| order.binary_search(&parent).ok();
+    let kept = order.iter().map(|index| {
+        let node = &nodes[*index];
+        PairNode { parent: node.parent.and_then(place), ..node.clone() }
+    });
+    (kept.collect(), left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FrameId;
+
+    #[test]
+    fn the_heaviest_nodes_of_a_tree_keep_their_parents() {
+        let node = |parent, compared| PairNode {
+            parent,
+            frame: FrameId(0),
+            is_second: false,
+            sum: PairSum { compared, ..PairSum::default() },
+        };
+        let tree =
+            vec![node(None, 9), node(Some(0), 2), node(Some(1), 2), node(Some(0), 7), node(Some(3), 7), node(None, 1)];
+        let (kept, left_out) = heaviest(&tree, 4);
+        assert_eq!(left_out, 2);
+        let shape: Vec<_> = kept.iter().map(|node| (node.parent, node.sum.compared)).collect();
+        assert_eq!(shape, [(None, 9), (Some(0), 2), (Some(0), 7), (Some(2), 7)]);
+    }
 }

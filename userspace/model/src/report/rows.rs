@@ -1,4 +1,4 @@
-//! A list of a report that is made when it is looked at.
+//! A lazy list of a report.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
-/// The rows of a list. Written as JSON they are made one after the other, because together they may be more than there is memory.
-/// As a slice they are made once and kept.
+/// The rows of a list. JSON output makes them one at a time, because together they may not fit in memory. A slice of them is made
+/// once and kept.
 #[derive(Clone)]
 pub struct Rows<'m, T> {
     make: Rc<dyn Fn() -> Made<'m, T> + 'm>,
     made: OnceCell<Vec<T>>,
 }
 
-/// Rows, one after the other.
+/// An iterator over rows.
 pub type Made<'m, T> = Box<dyn Iterator<Item = T> + 'm>;
 
 impl<'m, T> Rows<'m, T> {

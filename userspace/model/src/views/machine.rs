@@ -83,9 +83,11 @@ fn cpu(model: &Model, selection: &Selection, slots: Slots) -> CpuLine {
     let mut stacks: HashMap<StackId, u64> = HashMap::default();
     let is_python = |id: ProcessRef| model.process(id).is_some_and(|state| state.process.python.is_some());
     let mut time = 0_u64;
+    for (place, sum) in model.cpu().sums(selection).into_iter().filter(|(place, _)| is_python(place.process)) {
+        add(&mut time, sum.time.0);
+        add(stacks.entry(place.stack).or_default(), sum.time.0);
+    }
     for sample in model.cpu().selected(selection).filter(|sample| is_python(sample.process)) {
-        add(&mut time, sample.weight.0);
-        add(stacks.entry(sample.stack).or_default(), sample.weight.0);
         if let Some(slot) = slots.of(sample.at) {
             add(&mut line.series[slot], sample.weight.0);
         }

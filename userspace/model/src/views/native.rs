@@ -61,6 +61,8 @@ impl FromStr for Native {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|native| native.name() == name);
-        found.ok_or_else(|| format!("there is no `{name}`; there are: {}", Self::ALL.map(Self::name).join(" ")))
+        found.ok_or_else(|| {
+            format!("unknown native frames \"{name}\"; expected one of: {}", Self::ALL.map(Self::name).join(", "))
+        })
     }
 }

@@ -38,7 +38,8 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
     }
     let lasting = selection.lasting();
     // CPU samples may be kept for a shorter time.
-    let kept = Some(model.cpu().since()).filter(|since| *since > model.redundancy().since());
+    let (samples, accesses) = (model.cpu().since(&lasting), model.redundancy().since(&lasting));
+    let kept = Some(samples).filter(|since| *since > accesses);
     let selection = &Selection { from: lasting.from.max(kept), ..lasting };
     let of_processes = Selection { tid: None, ..selection.clone() };
     let (family, rate) = (model.redundancy(), f64::from(model.meta().rate_hz));

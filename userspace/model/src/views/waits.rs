@@ -116,7 +116,7 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
         let frame = python_leaf(model, stack, by);
         rows.entry((process, tid, key.reason, frame, inner(model, stack))).or_default().add(sum);
     }
-    let since = model.offcpu().since();
+    let since = model.offcpu().since(selection);
     let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), SleepSum<'_>)| SleepRow {
         process,
         tid,
@@ -172,7 +172,7 @@ pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, 
         thread.wanted.add(times);
         thread.sampled.add(sampled);
     }
-    let since = model.gil().since();
+    let since = model.gil().since(selection);
     for (process, share) in &mut shares {
         share.observed = model.observed(*process, selection, since);
     }

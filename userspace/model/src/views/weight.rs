@@ -103,6 +103,10 @@ impl Weight {
                 waits.for_each(|(key, sum)| put(key.waiter, sum.times.total.0));
             }
             Self::Cpu | Self::Redundant | Self::Bytes => {
+                if self == Self::Redundant {
+                    let sums = model.redundancy().redundant_sums(selection, |stack| own_line(model, stack));
+                    sums.for_each(|(place, weight)| put(place, weight));
+                }
                 self.pieces(model, selection).for_each(|(_, place, weight)| put(place, weight));
             }
         }

@@ -5,23 +5,26 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use pyobs_export::{Format, Options};
-use pyobs_model::views::Weight;
-use pyobs_model::{Family, History, Meta, Model, Nanos, Pid, Selection, Tid};
+use pyobs_export::Options;
+use pyobs_model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, Nanos, Pid, Selection, Tid};
 
 use super::{in_memory, load};
 use crate::cli::Export;
-use crate::exit::{Failure, output};
+use crate::exit::{self, Failure, output};
 
 pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
-    let model = load(&arguments.file, |meta| history(arguments, meta))?;
+    let model = load(&arguments.file, history(arguments))?;
     let options = options(arguments, &model)?;
     let format = arguments.format;
     if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
         return Err(Failure::Usage(format!("{format} is not text for a terminal; give it a file with -o OUT")));
     }
     let text = in_memory(|out| pyobs_export::export(&model, format, &options, out))?;
-    put(&text, arguments.output.as_deref(), &[&arguments.file])
+    put(&text, arguments.output.as_deref(), &[&arguments.file])?;
+    if let Some(sentence) = pyobs_export::left_out(&model, format, &options) {
+        exit::say(&sentence);
+    }
+    Ok(())
 }
 
 /// Writes to `file`, which must not be one of `sources`, or to standard output.
@@ -50,18 +53,11 @@ fn options(arguments: &Export, model: &Model) -> Result<Options, Failure> {
     })
 }
 
-/// What shows events one by one, or of some time only, needs all of them. Else sums do.
-fn history(arguments: &Export, meta: &Meta) -> History {
-    let is_summed = match arguments.format {
-        Format::Folded | Format::Svg => arguments.weight != Weight::Redundant,
-        // It has every weight, and accesses count one by one.
-        Format::Pprof => !meta.probes.iter().any(|probe| probe == Family::Redundancy.name()),
-        Format::Json => true,
-        // All events are enough for any format.
-        _ => false,
-    };
-    let is_timed = arguments.from.is_some() || arguments.to.is_some();
-    if is_summed && !is_timed { History::Sums } else { History::All }
+/// Sums of the selected time, and as many single events as the format needs.
+fn history(arguments: &Export) -> History {
+    let events = if arguments.format.shows_events() { EVENTS_SHOWN } else { EVENTS_KEPT };
+    let [from, to] = [arguments.from, arguments.to].map(|at| at.map(Nanos::from_secs_f64));
+    History::Sums { events, from, to }
 }
 
 fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {
@@ -73,7 +69,7 @@ fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {
             if found.is_empty() {
                 let file = arguments.file.display();
                 return Err(Failure::Failed(format!(
-                    "there is no process {pid} in {file}; `pyobs report {file}` lists those that there are"
+                    "{file} has no process {pid}; `pyobs report {file}` lists its processes"
                 )));
             }
             Some(found)

@@ -17,7 +17,7 @@ use std::time::Duration;
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
 use pyobs_capture::session::{Options, Session, Targets, Walk};
-use pyobs_model::{Event, Family, History, Meta, Model};
+use pyobs_model::{Family, History, Model};
 use pyobs_recording::Reader;
 
 use crate::cli::{Verb, Watch};
@@ -89,25 +89,22 @@ fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
-/// Reads a whole recording into a model: all events one by one, or what a report needs.
-fn load(file: &Path, history: impl Fn(&Meta) -> History) -> Result<Model, Failure> {
-    let apply = |model: &mut Model, event| model.apply(&event);
-    let begin = |meta: Meta| {
-        let history = history(&meta);
-        Model::new(meta, history)
-    };
-    Ok(read(file, begin, apply)?.0)
+/// Reads a recording into a model that keeps as much as `history`.
+fn load(file: &Path, history: History) -> Result<Model, Failure> {
+    Ok(read(file, history)?.0)
 }
 
-/// Reads a whole recording, event by event.
-fn read<T>(file: &Path, begin: impl FnOnce(Meta) -> T, take: impl Fn(&mut T, Event)) -> Result<(T, Meta), Failure> {
+/// The same, with the reader to read the recording again.
+fn read(file: &Path, history: History) -> Result<(Model, Reader), Failure> {
     let mut reader = Reader::open(file).map_err(Failure::failed)?;
-    let meta = reader.meta().clone();
-    let mut taken = begin(meta.clone());
+    let mut model = Model::new(reader.meta().clone(), history);
+    if !reader.is_finished() {
+        model.set_unfinished();
+    }
     let mut progress = Progress::new(true, Duration::from_secs(1));
     let mut count = 0;
     let read = reader.replay(|event| {
-        take(&mut taken, event);
+        model.apply(&event);
         count += 1;
         progress.show(|| format!("reading {}: {} events", file.display(), grouped(count)));
     });
@@ -116,7 +113,7 @@ fn read<T>(file: &Path, begin: impl FnOnce(Meta) -> T, take: impl Fn(&mut T, Eve
     if let Some(damage) = reader.damage() {
         exit::say(&damage);
     }
-    Ok((taken, meta))
+    Ok((model, reader))
 }
 
 /// Writes all or nothing: a failure halfway must not leave a file that looks like a result.

@@ -12,7 +12,7 @@ use crate::exit::{Failure, output};
 const DEFAULT_ROWS: usize = 20;
 
 pub(super) fn run(arguments: &Report) -> Result<(), Failure> {
-    let model = load(&arguments.file, |_| History::Sums)?;
+    let model = load(&arguments.file, History::REPORT)?;
     // Written directly, because the report of a long recording may not fit in memory.
     let mut out = BufWriter::new(io::stdout().lock());
     let written = if arguments.json {

@@ -16,37 +16,36 @@ use crate::value::Name;
 // An address has 64 bits and SQLite's integers a sign: addresses of user space are below either.
 
 tables! {
-    /// Family `arena`: memory that an allocator takes from the kernel to hand it out in small pieces.
+    /// Family `arena`: memory that an allocator gets from the kernel and hands out in small pieces.
     #[insert(OR REPLACE)]
     ArenaRow in "arenas" {
         #[key] id: ArenaId = "number of the arena",
         at as "begun_ns": Nanos = "when it was first seen",
         process: ProcessRef = "`processes.id`",
         kind: Arc<str> = "`pymalloc` or `mimalloc` for CPython's own, else the name of a library",
-        address: u64 = "in the process; 0 where a library's is not known",
-        bytes: u64 = "its size; of a library's 0, for `arena_changes` has it",
-        born: bool = "1 when it was made then, 0 when it was there already",
-        parent: Option<ArenaId> = "`arenas.id` of the one that it is a copy of, by a fork",
+        address: u64 = "address in the process; 0 if a library's is unknown",
+        bytes: u64 = "its size; 0 for a library's, whose size is in `arena_changes`",
+        born: bool = "1 if it was created then, 0 if it existed before",
+        parent: Option<ArenaId> = "`arenas.id` of the arena that it is a copy of, after a fork",
     }
 
-    /// Family `arena`: what happened to arenas. The end of a process (`processes.ended_ns`) is the end of its arenas,
-    /// too.
+    /// Family `arena`: what happened to arenas. When a process ends (`processes.ended_ns`), so do its arenas.
     ChangeRow in "arena_changes" {
         at as "at_ns": Nanos = "when",
         id as "arena": ArenaId = "`arenas.id`",
-        change: Name = "`born`, `filled` (somebody looked), `objects` (a library's have come or gone), `closed` \
-            (nothing more is to be made in it), `escaped` (objects outlived that), `died` (given back) or `mistaken` \
+        change: Name = "`born`, `filled` (its use was read), `objects` (a library allocated or freed some), `closed` \
+            (nothing more will be allocated in it), `escaped` (objects outlived that), `died` (given back) or `mistaken` \
             (it was none)",
         #[sparse] {
             stack: StackId = "`born`, `escaped`: `stacks.id`, where it was made, and where objects escaped",
             slabs: u32 = "`filled`: the parts that it is divided into (pools); `objects`: the slabs that it was \
                 given so far",
-            used: u32 = "`filled`: those that anything is in",
+            used: u32 = "`filled`: the pools in use",
             bytes: u64 = "`filled`: what lies in these; `objects`: of its slabs, else of the objects that live",
-            objects_born: u64 = "`objects`: how many were made in it so far",
-            objects_dead: u64 = "`objects`: how many of these have gone",
-            escaped: u64 = "`closed`: how many were left",
-            popped: bool = "`closed`: 0 where the library did not let go of it",
+            objects_born: u64 = "`objects`: how many were allocated in it so far",
+            objects_dead: u64 = "`objects`: how many of these were freed",
+            escaped: u64 = "`closed`: how many objects were left",
+            popped: bool = "`closed`: 0 if the library did not release it",
         }
     }
 }
@@ -97,7 +96,7 @@ fn begun(connection: &Connection, at: Nanos, id: ArenaId, arena: &Arena) -> Resu
     ArenaRow { id, at, process, kind, address, bytes, born, parent }.insert(connection)
 }
 
-/// From the recording's beginning on: what an arena is follows from all that happened to it.
+/// Reads from the beginning of the recording, because an arena's state depends on all its changes.
 pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let range = reading.range;
     let mut ids = Dense::default();
@@ -112,7 +111,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
     })?;
     let mut begun = Lookup::new::<ArenaRow>(reading)?;
     merge.table(reading, Rows::Until, &["at_ns"], move |reading, row: ChangeRow, events| {
-        // What is told of an arena was never before its beginning.
+        // A change is never earlier than the arena's beginning.
         let begun = begun.get(reading, row.id.0, |row: ArenaRow| (row.id.0, row.at));
         let at = row.at.max(begun.filter(|begun| range.ends_after(*begun))?);
         events.push_back(Event::Arena { at, id: row.id, change: row.change()? });

@@ -26,9 +26,8 @@ tables! {
         reason: Option<Reason> = "why it failed or was cut, as in `losses`",
     }
 
-    /// Family `cpu`: where a CPU was, `rate_hz` times a second and CPU. Each sample stands for some CPU time, so sums
-    /// of `weight_ns` are CPU time, and numbers of samples are not: under a budget samples are dropped at random, and
-    /// those that are kept stand for them too.
+    /// Family `cpu`: samples, `rate_hz` times per second and CPU. To get CPU time, sum `weight_ns` rather than count samples:
+    /// to hold the budget samples are dropped at random, and the weights of the others make up for it.
     SampleRow in "samples" {
         at as "at_ns": Nanos = "when",
         process: ProcessRef = "`processes.id`",
@@ -41,7 +40,7 @@ tables! {
     }
 }
 
-/// The number of an outcome in the files that this pyobs writes; they carry the names along.
+/// The number of an outcome in the files that this pyobs writes. The files contain the names as well.
 fn number(outcome: Outcome) -> OutcomeId {
     OutcomeId(match outcome {
         Outcome::Complete => 0,
@@ -79,7 +78,7 @@ pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> Result<()> 
     SampleRow { at, process, tid, cpu, stack, outcome, weight: Some(weight) }.insert_with(insert)
 }
 
-/// In recordings before there were weights each stands for `period`.
+/// In recordings without weights each sample stands for `period`.
 pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, merge: &mut Merge<'_>) -> Result<(), Error> {
     let mut outcomes = HashMap::new();
     reading.scan(Rows::All, |row: OutcomeRow| {

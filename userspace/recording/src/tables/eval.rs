@@ -14,10 +14,10 @@ tables! {
         at as "at_ns": Nanos = "when",
         process: ProcessRef = "`processes.id`",
         function: FrameId = "`frames.id`, whose line is the function's first",
-        count: u64 = "calls since the row before of this function and process; resuming a generator counts as a call",
-        timed: u64 = "those of them that were seen to return, which the times are about",
-        total as "total_ns": Nanos = "time that these took together",
-        max as "max_ns": Nanos = "time that the longest of them took",
+        count: u64 = "calls since the previous row of this function and process; resuming a generator counts as a call",
+        timed: u64 = "the calls whose return was seen; the times are theirs",
+        total as "total_ns": Nanos = "their total time",
+        max as "max_ns": Nanos = "the longest of them",
     }
 }
 

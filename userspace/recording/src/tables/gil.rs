@@ -10,7 +10,7 @@ use crate::table::{Table, tables};
 
 tables! {
     /// Family `gil`: a piece of a wait for the GIL. A wait comes in pieces of at most the switch interval (5 ms), each
-    /// with who held the GIL when it began; one row may stand for several pieces, as in `sleeps`. The same wait may
+    /// with the holder of the GIL when it began; one row may stand for several pieces, as in `sleeps`. The same wait may
     /// also be in `sleeps`, with the reason `gil`.
     WaitRow in "gil_waits" {
         at as "at_ns": Nanos = "when the piece ended",
@@ -20,9 +20,9 @@ tables! {
         holder_tid: Option<Tid> = "thread that held the GIL; NULL when unknown",
         holder_stack: Option<StackId> = "`stacks.id`: where the holder was, without frames while the GIL was on its \
             way to it; NULL with `holder_tid`",
-        count: u64 = "waits that begin with the piece; 0 when it goes on with the one that its thread began before",
-        total as "total_ns": Nanos = "time that the row stands for: sum these",
-        length as "length_ns": Nanos = "how long the longest piece was",
+        count: u64 = "waits that begin with the piece; 0 if it continues the thread's previous wait",
+        total as "total_ns": Nanos = "total time; sum this column",
+        length as "length_ns": Nanos = "length of the longest piece",
         #[newer] from as "from_ns": Nanos = "as in `sleeps`",
         #[newer] stacks: u64 = "as in `sleeps`",
     }
@@ -32,7 +32,7 @@ tables! {
         at as "at_ns": Nanos = "when",
         process: ProcessRef = "`processes.id`",
         tid: Tid = "thread id",
-        held as "held_ns": Nanos = "time since the row before of this thread in which it held the GIL",
+        held as "held_ns": Nanos = "how long this thread held the GIL since its previous row",
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was lost, what pyobs cost and what it gave up.
+//! Losses, the cost of pyobs itself, and what was shed.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::table::{Table, tables};
 use crate::value::{bounded, integer};
 
 tables! {
-    /// What was lost, never in silence.
+    /// Records, samples and lookups that were lost.
     LossRow in "losses" {
         at as "at_ns": Nanos = "when it was noticed",
         reason: Reason = "name of the reason; `pyobs report` has a sentence for each",
-        count: u64 = "how many more since the row before of this reason",
+        count: u64 = "how many since the previous row of this reason",
     }
 
-    /// What pyobs itself has used since the recording began.
+    /// The resources that pyobs itself has used since the recording began.
     CostRow in "costs" {
         at as "at_ns": Nanos = "when",
         bpf as "bpf_ns": Nanos = "CPU time of its programs in the kernel",
@@ -30,18 +30,17 @@ tables! {
             lack it: it counts as 0",
     }
 
-    /// What was given up to stay inside `--budget`.
+    /// What was shed to hold `--budget`.
     ShedRow in "sheds" {
         at as "at_ns": Nanos = "when",
         what: Arc<str> = "one sentence",
     }
 
-    /// The measures that kept pyobs inside `--budget`, and for how long each held. Recordings of older versions have
-    /// only `sheds`.
+    /// The measures that held `--budget`, with their times. Older recordings have only `sheds`.
     MeasureRow in "shed" {
-        from as "from_ns": Nanos = "from when on it held",
-        to as "to_ns": Option<Nanos> = "until when; NULL if it held until the end",
-        family: Arc<str> = "the family that did less",
+        from as "from_ns": Nanos = "when it began",
+        to as "to_ns": Option<Nanos> = "when it ended; NULL if it lasted until the end",
+        family: Arc<str> = "the family that it restricted",
         measure: Arc<str> = "what it did less, such as `samples 1/4`, `stacks 1/64`, `watchpoints 1/4`, `counted \
             only`, `windows` and `probes off`",
     }
@@ -56,7 +55,7 @@ pub(crate) fn cost(connection: &Connection, at: Nanos, times: [Nanos; 3], rss: u
     CostRow { at, bpf, cpu, rss_bytes: rss, startup: Some(startup) }.insert(connection)
 }
 
-/// A row is there as soon as a measure begins, for a recording that is cut off.
+/// A measure's row is written when it begins, in case the recording is cut off.
 pub(crate) fn measure(
     connection: &Connection,
     at: Nanos,

@@ -4,12 +4,12 @@ use super::{Reading, Rows, Span};
 use crate::Error;
 use crate::table::Table;
 
-/// Neighbours are read together: rows refer to what began not long before.
+/// Neighbours are read together, because rows mostly refer to things that began shortly before.
 const BLOCK: usize = 16;
-/// Blocks that are kept, 2 MiB of them; one more takes the place of another and is read again when it is needed.
+/// How many blocks are cached, about 2 MiB. Another block replaces one of them.
 const KEPT: usize = 1 << 13;
 
-/// What rows have under their ids.
+/// Values of rows by row id.
 pub(crate) struct Lookup<V> {
     query: Option<String>,
     blocks: Vec<Option<(i64, [Option<V>; BLOCK])>>,
@@ -21,7 +21,7 @@ impl<V: Copy> Lookup<V> {
         Ok(Self { query, blocks: vec![None; KEPT] })
     }
 
-    /// The value of a row; `None` if it is not there or makes no sense.
+    /// The value of a row; `None` if it is missing or invalid.
     pub(crate) fn get<T: Table>(
         &mut self,
         reading: &mut Reading<'_>,
@@ -44,7 +44,7 @@ impl<V: Copy> Lookup<V> {
                 Some(())
             })
         });
-        // An error that ends the reading comes again where the table itself is read.
+        // An error that ends the reading recurs when the table itself is read.
         read.ok()?;
         *slot = Some((number, values));
         values[place]

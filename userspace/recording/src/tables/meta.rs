@@ -1,4 +1,4 @@
-//! What the recording says of itself.
+//! Facts about the recording.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::table::{Table, tables};
 use crate::value::integer;
 
 tables! {
-    /// What the recording says of itself.
+    /// Facts about the recording.
     ///
     /// Keys: `started` (RFC 3339, UTC), `host`, `kernel` (release), `pyobs` (version), `rate_hz` (samples per second
     /// and CPU), `cpus` (CPUs that were online; not in recordings of older versions), `probes` (families that were on,
     /// with commas), `sampler` (`cpu-clock`; `cycles` in recordings before 2026-11-25), `segment_repair` (`iterators`
     /// or `proc`: how the account of segments was compared with what processes have; empty without the family `shm`),
-    /// `refused:FAMILY` (why that family could not be had; only for families that were asked for and are off),
+    /// `refused:FAMILY` (why that family is unavailable; only for families that were requested and are off),
     /// `finished_ns` (time of the last event; missing when the recording was cut off).
     #[insert(OR REPLACE)]
     #[unique(key)]
@@ -27,11 +27,11 @@ tables! {
     }
 }
 
-/// No host name and no reason is longer.
+/// Longer than any host name or reason.
 const MAX: usize = 1024;
 /// A character takes up to four bytes.
 const REASON_MAX: usize = MAX / 4;
-/// Before the name of a family that could not be had; the value is why.
+/// The prefix of a key that names an unavailable family. The value is the reason.
 const REFUSED: &str = "refused:";
 
 fn set(connection: &Connection, key: &str, value: &str) -> Result<()> {
@@ -52,12 +52,12 @@ pub(crate) fn write(connection: &Connection, meta: &Meta) -> Result<()> {
     meta.refused.iter().try_for_each(|it| set(connection, &format!("{REFUSED}{}", it.family), &reason(&it.reason)))
 }
 
-/// Marks a recording that was ended, not cut off.
+/// Marks a recording as complete.
 pub(crate) fn finish(connection: &Connection, latest: Nanos) -> Result<()> {
     set(connection, "finished_ns", &integer(latest.0).to_string())
 }
 
-/// The meta data, and whether the recording was ended.
+/// The metadata, and whether the recording is complete.
 pub(crate) fn read(reading: &mut Reading<'_>) -> Result<(Meta, bool), Error> {
     let mut meta = Meta::default();
     let mut finished = false;

@@ -1,4 +1,4 @@
-//! One file for each group of tables: what they are, how events become rows and how rows become events.
+//! One file per group of tables: their description, and how events become rows and rows become events.
 //!
 //! A new probe family is a new file here, its line in [`FAMILIES`], and its events in [`insert`]. Then
 //! tests/documentation.rs writes its section of docs/recording.md.
@@ -115,7 +115,7 @@ impl<'c> Often<'c> {
     }
 }
 
-/// When a wait began, and the number of stacks that it rests on. Older recordings have neither.
+/// When a wait began, and how many stacks its figures are based on. Older recordings lack both.
 fn since_and_stacks(
     (from, stacks): (Option<Nanos>, Option<u64>),
     (at, total, count): (Nanos, Nanos, u64),

@@ -8,23 +8,23 @@ use crate::Error;
 use crate::merge::Merge;
 use crate::table::tables;
 
-// Births wait for the names of their stacks, so a death may come first: then the row has no process yet.
+// A birth waits until its stack has names, so the death may come first. Until then the row has no process.
 
 tables! {
-    /// Family `nrt`: memory that code compiled by Numba counts references of.
+    /// Family `nrt`: memory whose references code compiled by Numba counts.
     #[upsert(born: id => born_ns, process, bytes, stack)]
     #[upsert(looked: id => looked_ns, refs)]
     #[upsert(died: id => died_ns)]
     MemInfoRow in "meminfos" {
         #[key] id: MemInfoId = "number of the MemInfo",
         #[sparse] {
-            born_ns: Nanos = "when it was made; NULL, as the last three are, when only its end was recorded",
-            died_ns: Nanos = "when it was freed; NULL when it was not",
+            born_ns: Nanos = "when it was allocated; NULL, like the last three, if only its end was recorded",
+            died_ns: Nanos = "when it was freed; NULL if it was not",
             process: ProcessRef = "`processes.id`",
             bytes: u64 = "of its data",
             stack: StackId = "`stacks.id`: where it was made",
-            looked_ns: Nanos = "when its reference count was read last; NULL, as the next is, when it never was",
-            refs: u64 = "the count then",
+            looked_ns: Nanos = "when its reference count was read last; NULL, like the next, if it never was",
+            refs: u64 = "the reference count then",
         }
     }
 }
@@ -46,13 +46,13 @@ pub(crate) fn change(connection: &Connection, at: Nanos, id: MemInfoId, change: 
     }
 }
 
-/// From the recording's beginning on: what is left follows from all that was born.
+/// Reads from the beginning of the recording, because what is live depends on all births.
 pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let mut places = regions::places(reading)?;
     let range = reading.range;
     merge.table(reading, Rows::All, &["born_ns"], move |reading, row: MemInfoRow, events| {
         let id = row.id;
-        // One whose birth's stack got no number, or whose birth a cut recording lacks.
+        // Its birth has no stack, or a recording that was cut off lacks it.
         let Some(born) = row.born_ns else { return Some(()) };
         let (process, bytes, stack) = (row.process?, row.bytes?, row.stack?);
         let data = places(reading, id);

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::merge::Merge;
 use crate::table::{Table, tables};
 
-/// Names of wakers that are kept once; those beyond are kept with each sleep.
+/// How many names of wakers are interned. Beyond that, each sleep has its own copy.
 const NAMES_MAX: usize = 1 << 12;
 
 tables! {
@@ -25,15 +25,15 @@ tables! {
         reason: WaitReason = "`lock` (between threads, other than the GIL), `io` (file, socket, pipe, page of memory), \
             `sleep` (nothing but time), `gil`, `poll` (one of several files or sockets), `other`",
         count: u64 = "sleeps that the row stands for",
-        total as "total_ns": Nanos = "time that the row stands for: sum these",
-        length as "length_ns": Nanos = "how long the longest of the sleeps was",
-        waker_pid: Option<Pid> = "who ended it, as the host sees it; NULL when unknown, as are the next two",
+        total as "total_ns": Nanos = "total time; sum this column",
+        length as "length_ns": Nanos = "length of the longest sleep",
+        waker_pid: Option<Pid> = "pid of the thread that ended it, in the host's namespace; NULL if unknown, like the next two",
         waker_tid: Option<Tid> = "its thread",
         waker_name: Option<Arc<str>> = "the thread's name",
         #[newer] from as "from_ns": Nanos = "all of `total_ns` lies between this and `at_ns`; without the column: \
             `at_ns - total_ns`",
-        #[newer] stacks: u64 = "stacks that the row rests on. With fewer than `count`, how the thread's time is split \
-            over its stacks is an estimate, and the sum over the thread is exact; without the column: `count`",
+        #[newer] stacks: u64 = "number of sampled stacks. If it is below `count`, the split of the thread's time over its \
+            stacks is an estimate, but the sum over the thread is exact; without the column: `count`",
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn sleep(connection: &Connection, sleep: &Sleep) -> Result<()> {
 }
 
 pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
-    // A few threads wake all the others.
+    // A few threads wake most of the others.
     let mut names: HashSet<Arc<str>> = HashSet::new();
     let mut known = move |name: Arc<str>| {
         names.get(&name).cloned().unwrap_or_else(|| {

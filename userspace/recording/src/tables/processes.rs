@@ -13,23 +13,23 @@ use crate::table::tables;
 use crate::value::integer;
 
 tables! {
-    /// One run of one program: a pid that was used again, or an `exec`, is another row.
+    /// One run of one program. A reused pid and an `exec` each start a new row.
     #[upsert(known: id => pid, ppid, command, python, started_ns)]
     ProcessRow in "processes" {
         #[key] id: ProcessRef = "number, from 0",
-        pid: Pid = "process id as the host sees it",
-        ppid: Pid = "its parent's",
-        command: Arc<str> = "the command line's words, with spaces; the kernel's short name where it has none",
+        pid: Pid = "process id in the host's namespace",
+        ppid: Pid = "pid of the parent",
+        command: Arc<str> = "the command line, separated by spaces; the kernel's short name if it is empty",
         python: Option<Arc<str>> = "version of the interpreter, such as `3.12.1`; NULL for a process without CPython",
-        started_ns: Option<Nanos> = "NULL when it ran before the recording began",
-        ended_ns: Option<Nanos> = "NULL when it ran after the recording ended",
+        started_ns: Option<Nanos> = "NULL if it started before the recording",
+        ended_ns: Option<Nanos> = "NULL if it was still running at the end",
     }
 
     #[unique(process, tid)]
     #[upsert(named: process, tid => name)]
     ThreadRow in "threads" {
         process: ProcessRef = "`processes.id`",
-        tid: Tid = "thread id as the host sees it",
+        tid: Tid = "thread id in the host's namespace",
         name: Arc<str> = "the latest name",
     }
 }
@@ -49,7 +49,7 @@ pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, nam
     ThreadRow { process, tid, name: Arc::clone(name) }.named(connection)
 }
 
-/// Gives the definitions.
+/// Emits the definitions.
 pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
     let mut ids = Dense::default();
     reading.scan(Rows::All, |row: ProcessRow| {
@@ -66,14 +66,14 @@ pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Re
     })
 }
 
-/// The ends, which have a time.
+/// Emits the ends, which have a time.
 pub(crate) fn read_ends(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     merge.again(reading, &["ended_ns"], |row: ProcessRow, events| {
         events.extend(row.ended_ns.map(|at| Event::ProcessEnd { id: row.id, at }));
     })
 }
 
-/// Stands for a process whose row is damaged, so that the next ones keep their numbers.
+/// A placeholder for a process whose row is damaged, so that later ones keep their numbers.
 fn unknown() -> Process {
     Process { pid: Pid(0), ppid: Pid(0), command: Arc::from("?"), python: None, started: None }
 }

@@ -1,4 +1,4 @@
-//! The family `redundancy`: accesses of samples, pairs of accesses, and what the watchpoints came to.
+//! The family `redundancy`: sampled accesses, pairs of accesses, and statistics of the watchpoints.
 
 use std::sync::Arc;
 
@@ -21,57 +21,56 @@ tables! {
         process: ProcessRef = "`processes.id`",
         tid: Tid = "the kernel's thread id",
         stack: StackId = "`stacks.id`",
-        weight: u32 = "the samples that it stands for: more than 1 when some were left out to stay inside the budget",
+        weight: u32 = "how many samples it stands for: more than 1 if some were dropped to hold the budget",
         memory: Option<Name> = "`metadata` (a Python object), `array`, `static` (a file's own data) or `unknown`; NULL \
-            where the address is not known",
+            if the address is unknown",
         detail: Option<Arc<str>> = "`metadata`: the object's type; `array`: the type of its elements and its shape; \
             NULL where that is not known",
-        stores: bool = "1 when it was going to be written",
+        stores: bool = "1 if it was a store",
         #[newer] element_of: Option<Arc<str>> = "of an instruction of Python's that takes a single element out of an \
             array, the type of its elements and its shape; NULL of others, and in older recordings",
     }
 
     /// Family `redundancy`: two accesses of one address by one thread, in different native calls.
     PairRow in "access_pairs" {
-        at as "at_ns": Nanos = "when it was told",
+        at as "at_ns": Nanos = "when it was reported",
         process: ProcessRef = "`processes.id`",
         tid: Tid = "the kernel's thread id",
-        first as "first_stack": StackId = "`stacks.id`: the first trap of the call that has the first access",
-        second as "second_stack": StackId = "the same of the second access",
+        first as "first_stack": StackId = "`stacks.id`: the first trap of the call with the first access",
+        second as "second_stack": StackId = "the same for the second access",
         kind: PairKind = "`load` or `store`",
         memory: Name = "as `accesses.memory`",
         detail: Option<Arc<str>> = "as `accesses.detail`",
-        bytes: u64 = "of the access, as far as it is compared: 1 to 8",
-        equal: bool = "1 when the second found, or left, the value of the first",
-        unread: Option<bool> = "of stores whose loads were watched, too: 1 when nobody read the first; else NULL",
-        #[newer] address: Option<u64> = "where it was, or a byte of it; recordings of earlier versions do not have \
-            this column",
+        bytes: u64 = "how many bytes of the access are compared: 1 to 8",
+        equal: bool = "1 if the second access read or left the same value as the first",
+        unread: Option<bool> = "for stores whose loads were watched too: 1 if the first value was never read; otherwise NULL",
+        #[newer] address: Option<u64> = "its address, or that of a byte in it; older recordings lack this column",
     }
 
-    /// Family `redundancy`: calls out of Python, and what else an instruction computes natively, against the last time
-    /// that was seen at the same instruction. A row has either `varying` or `same_result`.
+    /// Family `redundancy`: native calls and other native work of an instruction, compared with the previous execution seen at
+    /// the same instruction. A row has either `varying` or `same_result`.
     CallRow in "native_calls" {
-        at as "at_ns": Nanos = "when it was sampled, or the result told",
+        at as "at_ns": Nanos = "when it was sampled, or its result reported",
         process: ProcessRef = "`processes.id`",
         tid: Tid = "the kernel's thread id",
         stack: StackId = "`stacks.id`",
-        callee: Arc<str> = "what was called, by its name or its type's, or the instruction's name",
-        varying: Option<u16> = "the arguments that were not those of the last time: a bit each, from bit 1 on; bit 0 \
-            is for what was called",
-        same_result: Option<bool> = "1 when the result was that of the last time",
+        callee: Arc<str> = "name of the callee or of its type, or the instruction's name",
+        varying: Option<u16> = "the arguments that differed from the previous call: a bit each, from bit 1 on; bit 0 \
+            stands for the callee",
+        same_result: Option<bool> = "1 if the result was the same as that of the previous call",
     }
 
-    /// Family `redundancy`: what the watchpoints came to, as counts since the recording began.
+    /// Family `redundancy`: statistics of the watchpoints, counted since the recording began.
     WatchpointsRow in "watchpoints" {
-        at as "at_ns": Nanos = "when it was told",
-        sampler: Sampler = "where addresses come from: `decoded`, `pebs` or `ibs`",
+        at as "at_ns": Nanos = "when it was reported",
+        sampler: Sampler = "source of the addresses: `decoded`, `pebs` or `ibs`",
         samples: u64 = "samples in native code that Python called",
-        undecoded: u64 = "those of them whose address is not known, or is of no interest",
+        undecoded: u64 = "samples whose address is unknown or irrelevant",
         armed: u64 = "watchpoints that were set",
-        traps: u64 = "times that one was hit",
-        timed_out: u64 = "watchpoints that were not hit, or not often enough, in their time",
-        taken: u64 = "watchpoints that were not to be had: a debugger has them, or another tool",
-        storms: u64 = "samples that got none because there were too many traps",
+        traps: u64 = "watchpoint hits",
+        timed_out: u64 = "watchpoints that were not hit often enough before their timeout",
+        taken: u64 = "watchpoints that were unavailable because a debugger or another tool used them",
+        storms: u64 = "samples that got no watchpoint because there were too many traps",
     }
 }
 

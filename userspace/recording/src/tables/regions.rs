@@ -1,4 +1,4 @@
-//! Where the families `arena`, `nrt` and `shm` have found things in processes' memory, and what of it was there.
+//! Where arenas, MemInfos and segments lie in memory, and how much of it is resident.
 
 use pyobs_model::{ArenaChange, ArenaId, Event, MemInfoId, Nanos, Pid, ProcessRef, Resident, SegmentChange, SegmentId};
 use rusqlite::{Connection, Result};
@@ -12,45 +12,45 @@ use crate::table::{Table, tables};
 // Addresses of user space fit SQLite's integers.
 
 tables! {
-    /// Family `shm`: where processes map segments. The end of a process ends its mappings, too.
+    /// Family `shm`: where processes map segments. When a process ends, so do its mappings.
     MappingRow in "segment_mappings" {
         at as "at_ns": Nanos = "when",
         id as "segment": SegmentId = "`segments.id`",
         pid: Pid = "process id",
-        address: u64 = "where it begins in the process",
-        bytes: u64 = "how long it is",
-        offset: Option<u64> = "where in the segment it begins; NULL when what was mapped there is gone",
+        address: u64 = "its address in the process",
+        bytes: u64 = "its length",
+        offset: Option<u64> = "offset in the segment; NULL if the range was unmapped",
     }
 
-    /// Family `shm`: what of segments was in memory when somebody looked.
+    /// Family `shm`: how much of a segment was resident.
     SegmentResidentRow in "segment_residents" {
         at as "at_ns": Nanos = "when",
         id as "segment": SegmentId = "`segments.id`",
-        pid: Option<Pid> = "whose mappings it lies in; NULL for the whole segment, in all processes",
-        bytes as "resident_bytes": u64 = "how much; of a file on a disk and without `pid`, what it takes there",
+        pid: Option<Pid> = "process whose mappings were examined; NULL for the whole segment",
+        bytes as "resident_bytes": u64 = "resident bytes; for a file on a disk and without `pid`, the disk space that it uses",
         share as "share_bytes": Option<u64> = "the same, each page divided by the number of processes that have it; \
             NULL with `pid`",
     }
 
-    /// Family `shm`: what of a watched process's memory was there when somebody looked.
+    /// Family `shm`: the resident memory of a watched process.
     /// `rss_bytes - segments_bytes + share_bytes`, summed over processes, counts each page of a segment once.
     ProcessResidentRow in "process_residents" {
         at as "at_ns": Nanos = "when",
         process: ProcessRef = "`processes.id`",
-        total as "rss_bytes": u64 = "what the kernel counts as the process's",
-        anonymous as "anonymous_bytes": u64 = "of that its own",
-        files as "files_bytes": u64 = "of that pages of files",
-        shared as "shared_bytes": u64 = "of that memory to be shared",
-        segments as "segments_bytes": u64 = "of that what lies in known segments",
-        share as "share_bytes": u64 = "what lies in known segments, each page divided by the number of processes that \
-            have it",
+        total as "rss_bytes": u64 = "resident memory as the kernel counts it",
+        anonymous as "anonymous_bytes": u64 = "the anonymous part of it",
+        files as "files_bytes": u64 = "the part that maps files",
+        shared as "shared_bytes": u64 = "the part in shared memory",
+        segments as "segments_bytes": u64 = "the part in known segments",
+        share as "share_bytes": u64 = "the part in known segments, each page divided by the number of processes that map \
+            it",
     }
 
-    /// Family `arena`: memory that a library's arena was given, where its description says where it lies.
+    /// Family `arena`: memory of a library's arena, if the library's description says where it lies.
     SlabRow in "arena_slabs" {
         at as "at_ns": Nanos = "when",
         id as "arena": ArenaId = "`arenas.id`",
-        address: u64 = "in the process",
+        address: u64 = "address in the process",
         bytes: u64 = "its size",
     }
 
@@ -58,11 +58,11 @@ tables! {
     #[insert(OR REPLACE)]
     DataRow in "meminfo_data" {
         #[key] meminfo: MemInfoId = "`meminfos.id`",
-        address: u64 = "in the process",
+        address: u64 = "address in the process",
     }
 }
 
-/// Without an offset the mapping is gone.
+/// Without an offset, the range was unmapped.
 pub(crate) fn mapping(
     connection: &Connection,
     at: Nanos,
@@ -72,7 +72,7 @@ pub(crate) fn mapping(
     MappingRow { at, id, pid, address, bytes, offset }.insert(connection)
 }
 
-/// In one process with its share of it, or as a whole.
+/// Of one process with its share, or of the whole segment.
 pub(crate) fn resident(
     connection: &Connection,
     at: Nanos,
@@ -107,7 +107,7 @@ pub(crate) fn places(
     })
 }
 
-/// From the recording's beginning on: what lies where follows from all that began and ended.
+/// Reads from the beginning of the recording, because the map depends on all changes before.
 pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     merge.events(reading, Rows::Until, |row| {
         let MappingRow { at, id, pid, address, bytes, offset } = row;

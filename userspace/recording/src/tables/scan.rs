@@ -1,4 +1,4 @@
-//! Reading rows that may hold anything.
+//! Reads rows of an untrusted database.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::Error;
 use crate::table::{Cells, Sort, Table};
 use crate::value::integer;
 
-/// What of a recording could not be used.
+/// The parts of a recording that could not be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Damage {
     /// Set when the file itself is damaged, not only values in it.
@@ -29,17 +29,15 @@ impl Damage {
         self.row(table);
     }
 
-    /// One sentence, or nothing when all was well.
+    /// One sentence; `None` if nothing was damaged.
     pub(crate) fn sentence(&self) -> Option<String> {
         let tables = self.rows.keys().copied().collect::<Vec<_>>().join(", ");
         let rows: u64 = self.rows.values().sum();
         match (self.broken, rows) {
             (false, 0) => None,
-            (false, _) => {
-                Some(format!("the recording is damaged: {rows} rows of {tables} do not make sense and were left out"))
-            }
-            (true, 0) => Some("the recording is damaged: only what is readable of it was used".to_owned()),
-            (true, _) => Some(format!("the recording is damaged: only what is readable of {tables} was used")),
+            (false, _) => Some(format!("the recording is damaged: {rows} invalid rows of {tables} were skipped")),
+            (true, 0) => Some("the recording is damaged: only its readable parts were used".to_owned()),
+            (true, _) => Some(format!("the recording is damaged: only the readable parts of {tables} were used")),
         }
     }
 }
@@ -52,7 +50,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Whether its end is later, or it has none.
+    /// Whether the range ends after `at`.
     pub(crate) fn ends_after(self, at: Nanos) -> bool {
         self.to.is_none_or(|to| at < to)
     }
@@ -66,15 +64,15 @@ impl Range {
     }
 }
 
-/// Which rows of a table are read. Only a table with a column `at_ns` can give less than all.
+/// Which rows of a table are read. Only a table with a column `at_ns` can be read in part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rows {
     All,
-    /// Of the range.
+    /// Those in the range.
     Within,
-    /// From the range's beginning on. What ends after the range may have begun in it.
+    /// Those from the beginning of the range on. What ends after the range may have begun in it.
     Since,
-    /// From the recording's beginning to the range's end. How things are then follows from all that has happened.
+    /// Those up to the end of the range, because a state depends on all changes before it.
     Until,
 }
 
@@ -90,8 +88,8 @@ impl Source {
         &self.path
     }
 
-    /// Whether `table` is what a recording must have under this name: a plain table that has `columns`. A view, a
-    /// virtual table or a generated column would run code of the file's author.
+    /// Whether `table` is a plain table that has `columns`. A view, a virtual table or a generated column would run code of the
+    /// file's author.
     fn has(&self, table: &str, columns: &[&str]) -> rusqlite::Result<bool> {
         let kind = "SELECT type FROM pragma_table_list WHERE schema = 'main' AND name = ?1";
         let mut kind = self.connection.prepare(kind)?;
@@ -121,7 +119,7 @@ impl Span {
     pub(crate) const ALL: Self = Self { after: i64::MIN, until: i64::MAX };
 }
 
-/// A recording that is being read, and what could not be used of it so far.
+/// A recording that is being read, and the damage found so far.
 pub(crate) struct Reading<'s> {
     pub(crate) source: &'s Source,
     pub(crate) range: Range,
@@ -149,7 +147,7 @@ impl Reading<'_> {
         match has(&columns).and_then(|all| Ok((all, has(&newer)?))) {
             Ok((true, true)) => columns.extend(newer),
             Ok((true, false)) => {}
-            // A recording of a pyobs that did not have this family yet.
+            // An older pyobs did not have this family.
             Ok((false, _)) => return Ok(None),
             Err(error) => return self.judge(error, table).map(|()| None),
         }
@@ -164,8 +162,7 @@ impl Reading<'_> {
         )
     }
 
-    /// Calls `each` with each row of a table, in the order of row ids. A row that makes no sense, or that `each`
-    /// refuses, is counted in `damage`.
+    /// Calls `each` with each row of a table, by row id. A row that is invalid or that `each` refuses counts as damage.
     pub(crate) fn scan<T: Table>(&mut self, rows: Rows, mut each: impl FnMut(T) -> Option<()>) -> Result<(), Error> {
         let Some(query) = self.query::<T>(rows)? else { return Ok(()) };
         self.rows(&query, Span::ALL, |_, row| each(row))
@@ -187,7 +184,7 @@ impl Reading<'_> {
         })
     }
 
-    /// Calls `each` with what `query` gives of a table, whatever it is.
+    /// Calls `each` with the raw rows of `query`.
     pub(crate) fn walk(
         &mut self,
         table: &'static str,
@@ -225,7 +222,7 @@ impl Reading<'_> {
         let mut rows = statement.query(params![*last, until])?;
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
-            // Pages that point at each other make rows come again, and could do so for ever.
+            // Pages that point at each other would return the same rows forever.
             if id <= *last {
                 self.damage.rest(table);
                 return Ok(());
@@ -236,7 +233,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Reads again what was read or will be, so that its damage is not counted twice.
+    /// Reads rows that are also read elsewhere, without counting their damage twice.
     pub(crate) fn quietly<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let damage = self.damage.clone();
         let result = read(self);
@@ -244,7 +241,7 @@ impl Reading<'_> {
         result
     }
 
-    /// Damage costs the rest of one table; anything else ends the reading.
+    /// Damage ends the reading of one table. Any other error ends the whole reading.
     fn judge(&mut self, error: rusqlite::Error, table: &'static str) -> Result<(), Error> {
         match error.sqlite_error_code() {
             Some(
@@ -262,7 +259,7 @@ impl Reading<'_> {
     }
 }
 
-/// Ids that a recording numbers without a gap, as the model needs them.
+/// Fills gaps in a sequence of ids, because the model needs them without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Dense {
     next: u32,
@@ -270,14 +267,14 @@ pub(crate) struct Dense {
 }
 
 impl Dense {
-    /// More gaps than this are no damage but malice.
+    /// More gaps than this are not accidental damage.
     const MAX_FILLED: u32 = 1 << 16;
 
     pub(crate) fn from(next: u32) -> Self {
         Self { next, filled: 0 }
     }
 
-    /// The ids before `id` that are missing, to be filled with something; `None` when `id` is no id.
+    /// The missing ids before `id`, for which the caller makes placeholders. `None` if `id` is out of order or too far.
     pub(crate) fn missing(&mut self, id: u32) -> Option<std::ops::Range<u32>> {
         let next = id.checked_add(1)?;
         let gap = id.checked_sub(self.next)?;

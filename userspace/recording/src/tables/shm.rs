@@ -14,7 +14,7 @@ use crate::table::{Table, tables};
 use crate::value::Name;
 
 tables! {
-    /// Family `shm`: shared segments.
+    /// Family `shm`: segments of shared memory.
     #[insert(OR REPLACE)]
     SegmentRow in "segments" {
         #[key] id: SegmentId = "number of the segment",
@@ -23,10 +23,10 @@ tables! {
         ino: u64 = "inode",
         generation: u32 = "tells two uses of one inode apart; 0 when unknown",
         kind: SegmentKind = "`shm`, `memfd`, `file` or `anonymous`",
-        name: Option<Arc<str>> = "last component of its name; NULL when it has none",
-        linked: bool = "1 when its name was in the file system then",
+        name: Option<Arc<str>> = "last component of its name; NULL if it has none",
+        linked: bool = "1 if its name was in the file system then",
         bytes: u64 = "its size then",
-        creator: Option<Pid> = "pid of the process that made it then; NULL when that was not seen",
+        creator: Option<Pid> = "pid of the process that created it; NULL if that was not seen",
     }
 
     /// Family `shm`: what happened to segments.
@@ -34,7 +34,7 @@ tables! {
         at as "at_ns": Nanos = "when",
         id as "segment": SegmentId = "`segments.id`",
         change: Name = "`born`, `resized`, `holds`, `ended`, `unlinked`, `sent`, `passed`, `released` (memory given \
-            back) or `gone` (nobody has a way to it any more)",
+            back) or `gone` (no process can reach it any more)",
         #[sparse] {
             pid: Pid = "who holds it from then on; who has ended, having held it; who unlinked it; who got a \
                 descriptor",
@@ -99,7 +99,7 @@ fn begun(connection: &Connection, at: Nanos, id: SegmentId, segment: &Segment) -
     SegmentRow { id, at, dev, ino, generation, kind, name, linked, bytes, creator }.insert(connection)
 }
 
-/// From the recording's beginning on: what a segment is follows from all that happened to it.
+/// Reads from the beginning of the recording, because a segment's state depends on all its changes.
 pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let range = reading.range;
     let mut ids = Dense::default();
@@ -114,7 +114,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
     })?;
     let mut begun = Lookup::new::<SegmentRow>(reading)?;
     merge.table(reading, Rows::Until, &["at_ns"], move |reading, row: ChangeRow, events| {
-        // What is told of a segment was never before its beginning.
+        // A change is never earlier than the segment's beginning.
         let begun = begun.get(reading, row.id.0, |row: SegmentRow| (row.id.0, row.at));
         let at = row.at.max(begun.filter(|begun| range.ends_after(*begun))?);
         events.push_back(Event::Segment { at, id: row.id, change: row.change()? });

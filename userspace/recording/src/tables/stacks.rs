@@ -1,4 +1,4 @@
-//! Frames, and stacks as paths in a tree: a stack costs a row for each frame that no earlier stack had there.
+//! Frames, and stacks as paths in a tree: a stack adds rows only for frames that it does not share with earlier stacks.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ tables! {
     FrameRow in "frames" {
         #[key] id: FrameId = "number, from 0",
         kind: FrameKind = "`python`, `native` or `kernel`",
-        function: Arc<str> = "qualified name where the interpreter has one",
-        module: Option<Arc<str>> = "base name of the mapped file that holds the code; NULL for Python",
+        function: Arc<str> = "qualified name if the interpreter has one",
+        module: Option<Arc<str>> = "base name of the mapped file with the code; NULL for Python",
         file: Option<Arc<str>> = "source file",
         line: Option<u32> = "current line, from 1",
         first_line: Option<u32> = "the function's first line",
@@ -59,10 +59,10 @@ tables! {
     }
 }
 
-/// Deeper stacks than this are not written by any pyobs.
+/// pyobs never writes deeper stacks than this.
 const MAX_DEPTH: u32 = 1 << 14;
 
-/// What all stacks together may hold: a small file of one long path with many ends would fill the memory.
+/// Limits the frames of all stacks together. Otherwise a small file with one long path and many leaves would fill the memory.
 const MAX_FRAMES: usize = 1 << 25;
 
 /// The nodes written so far.
@@ -70,13 +70,13 @@ const MAX_FRAMES: usize = 1 << 25;
 pub(crate) struct Nodes {
     /// (parent, frame) to node; parent 0 is the root.
     known: HashMap<(u32, u32), u32>,
-    /// The path of the last stack that began with certain frames. The next one that does so shares most of it, and following a path
-    /// costs less than finding each node.
+    /// The latest path per beginning of a stack. The next stack with that beginning shares most of it, and following a path is
+    /// cheaper than looking up each node.
     paths: [Vec<(FrameId, u32)>; PATHS],
 }
 
 const PATHS: usize = 32;
-/// The frames that tell which path a stack may share.
+/// How many outermost frames select the path that a stack may share.
 const BEGINNING: usize = 8;
 
 impl Nodes {
@@ -134,7 +134,7 @@ struct Node {
     /// 0 for none.
     parent: u32,
     frame: FrameId,
-    /// 0 for a node that cannot be used.
+    /// 0 for an invalid node.
     depth: u32,
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Re
     read_stacks(reading, &nodes, each)
 }
 
-/// Node 0 is the root. A node's parent must be there already, so there is no cycle.
+/// Node 0 is the root. A node's parent must precede it, which excludes cycles.
 fn read_nodes(reading: &mut Reading<'_>, frames: u32) -> Result<Vec<Node>, Error> {
     let unusable = Node { parent: 0, frame: FrameId(0), depth: 0 };
     let mut ids = Dense::from(1);
@@ -189,7 +189,7 @@ fn read_stacks(reading: &mut Reading<'_>, nodes: &[Node], mut each: impl FnMut(E
     Ok(())
 }
 
-/// The frames from the root to `leaf`; `None` when the path is damaged or more than `left` frames.
+/// The frames from the root to `leaf`; `None` if the path is damaged or has more than `left` frames.
 fn path(nodes: &[Node], leaf: u32, left: &mut usize) -> Option<Arc<[FrameId]>> {
     let mut node = nodes.get(leaf as usize).filter(|node| leaf == 0 || node.depth > 0)?;
     *left = left.checked_sub(node.depth as usize)?;
@@ -201,7 +201,7 @@ fn path(nodes: &[Node], leaf: u32, left: &mut usize) -> Option<Arc<[FrameId]>> {
     Some(frames.into())
 }
 
-/// Stands for a frame whose row is damaged, so that the next ones keep their numbers.
+/// A placeholder for a frame whose row is damaged, so that later frames keep their numbers.
 fn unknown() -> Frame {
     Frame { kind: FrameKind::Native, function: Arc::from("?"), module: None, file: None, line: None, first_line: None }
 }

@@ -1,4 +1,4 @@
-//! The family `ucx`: a row for each transfer that was told of singly, sums of all, and threads.
+//! The family `ucx`: transfers that were recorded individually, sums of all, and threads.
 
 use pyobs_model::{
     Event, Library, Nanos, Operation, ProcessRef, Protocol, StackId, Tid, Transfer, TransferChange, TransferId,
@@ -11,12 +11,12 @@ use crate::Error;
 use crate::merge::Merge;
 use crate::table::tables;
 
-// Stacks wait for their names, and futures are set later: each part of a row comes when it is known. Tags, addresses
-// and hashes have 64 bits, which SQLite's numbers keep as signed ones.
+// A row is written in parts, as they become known: stacks wait for their names, and futures are set later. Tags, addresses and
+// hashes have 64 bits, which SQLite stores as signed integers.
 
 tables! {
-    /// Family `ucx`: a row for each transfer that was told of singly. NULL is what was not seen, or has not happened: a
-    /// stack waits for its names, and what is under way has no end.
+    /// Family `ucx`: transfers that were recorded individually. A value is NULL if it was not seen or has not happened: a stack
+    /// waits for its names, and a pending transfer has no end.
     #[upsert(seen: id => process, library, operation, bytes, tag, through, buffer, registered_ns, submitted_ns,
         completed_ns, immediate, status, tid, submit_tid, complete_tid, parent, hash, protocol, seen_ns)]
     #[upsert(asked: id => asked_ns, stack)]
@@ -28,31 +28,31 @@ tables! {
             library: Library = "`ucxx`, or `ucx` for calls of libucp by others",
             operation: Operation = "`tag_send`, `tag_recv`, `stream_send`, `stream_recv`, `am_send`, `am_recv`, `put`, \
                 `get`, `multi_send` or `multi_recv`",
-            bytes: u64 = "its size; of several buffers 0, for `parent` tells its parts",
+            bytes: u64 = "its size; 0 for one of several buffers, whose parts refer to it in `parent`",
             tag: i64 = "the 64 bits of it as a signed number",
             through: i64 = "address of the endpoint, for receives of the worker",
             buffer: i64 = "address of the buffer",
-            registered_ns: Nanos = "when UCXX took it on",
+            registered_ns: Nanos = "when it was requested from UCXX",
             submitted_ns: Nanos = "when it was handed to UCX",
-            completed_ns: Nanos = "when it was over",
-            immediate: bool = "1 when it was over as soon as it was submitted",
+            completed_ns: Nanos = "when it was completed",
+            immediate: bool = "1 if it completed immediately",
             status: i32 = "a `ucs_status_t`: 0 for success",
-            tid: Tid = "the thread that asked for it",
-            submit_tid: Tid = "that which handed it to UCX",
-            complete_tid: Tid = "that which completed it",
+            tid: Tid = "the thread that requested it",
+            submit_tid: Tid = "the thread that handed it to UCX",
+            complete_tid: Tid = "the thread that completed it",
             parent: TransferId = "`transfers.id` of the transfer of several buffers that it is a part of",
-            hash: i64 = "of a sample of what was sent",
+            hash: i64 = "hash of a sample of its content",
             protocol: Protocol = "`eager`, or `rendezvous` when the receiver was told of the message first",
-            seen_ns: Nanos = "when all of this was told last",
+            seen_ns: Nanos = "when this was last reported",
             asked_ns: Nanos = "when its stack was taken",
-            stack: StackId = "`stacks.id`: where it was asked for",
+            stack: StackId = "`stacks.id`: where it was requested",
             notified_ns: Nanos = "when its future was handed over by the thread that completed it",
             woken_ns: Nanos = "when the future was set",
-            wake_tid: Tid = "by which thread",
+            wake_tid: Tid = "the thread that set it",
         }
     }
 
-    /// Family `ucx`: transfers that were over since the row before of this kind, told of singly or not.
+    /// Family `ucx`: transfers that ended since the previous row of this kind, recorded individually or not.
     #[model]
     Transfers in "transfer_counts" {
         at as "at_ns": Nanos = "when",
@@ -60,31 +60,31 @@ tables! {
         library: Library = "as in `transfers`",
         operation: Operation = "as in `transfers`",
         count: u64 = "how many",
-        bytes: u64 = "of all of them",
-        immediate: u64 = "how many were over as soon as they were submitted",
+        bytes: u64 = "their total size",
+        immediate: u64 = "how many completed immediately",
         failed: u64 = "how many ended with an error",
-        spent as "spent_ns": Nanos = "from being submitted to being over, of all of them",
-        unfollowed: u64 = "how many of `count` were counted when they were submitted, for there were too many: nobody \
-            looked at their ends",
-        every as "told_every": u32 = "of the others, one in this many has a row in `transfers`",
+        spent as "spent_ns": Nanos = "total time from submission to completion",
+        unfollowed: u64 = "how many of `count` were counted at submission because there were too many: their ends are \
+            unknown",
+        every as "told_every": u32 = "one in this many of the others has a row in `transfers`",
     }
 
-    /// Family `ucx`: what threads have done with transfers so far; the last row of a thread has its sums.
+    /// Family `ucx`: what threads did with transfers, counted since the recording began.
     #[model]
     TransferThread in "transfer_threads" {
         at as "at_ns": Nanos = "when",
         process: ProcessRef = "`processes.id`",
         tid: Tid = "the thread",
-        registered: u64 = "transfers that it asked for",
+        registered: u64 = "transfers that it requested",
         submitted: u64 = "transfers that it handed to UCX",
-        dispatched: u64 = "those of them that another thread had asked for",
-        completed: u64 = "pending ones that it completed",
-        notified: u64 = "how often it waited for transfers to notify of",
+        dispatched: u64 = "the submitted transfers that another thread had requested",
+        completed: u64 = "pending transfers that it completed",
+        notified: u64 = "how often it waited for transfers to report",
         woken: u64 = "futures that it set",
-        progress: u64 = "its calls of progress, in the short times in which these were counted",
-        probed as "probed_ns": Nanos = "how long those were together",
-        observed as "observed_ns": Nanos = "how long it was looked at",
-        awake as "awake_ns": Nanos = "how long of that it was on a CPU, or ready to be",
+        progress: u64 = "its calls of progress in the short periods in which they were counted",
+        probed as "probed_ns": Nanos = "the total length of those periods",
+        observed as "observed_ns": Nanos = "how long the thread was observed",
+        awake as "awake_ns": Nanos = "how much of that it was on a CPU or runnable",
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
                 events.push_back(Event::Transfer { at, id: row.id, change });
             }
         };
-        // One whose end a cut recording lacks has the rest only.
+        // A recording that was cut off may lack the end.
         if let Some(seen) = row.seen_ns {
             tell(seen, TransferChange::Seen(Box::new(row.transfer()?)));
         }
@@ -173,6 +173,6 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         Some(())
     })?;
     merge.events(reading, Rows::Within, |transfers| Some(Event::Transfers(transfers)))?;
-    // What a thread has done up to then follows from the latest word of it.
+    // The counts are cumulative, so the latest report before the range is needed too.
     merge.events(reading, Rows::Until, |thread| Some(Event::TransferThread(thread)))
 }

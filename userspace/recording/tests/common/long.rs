@@ -1,8 +1,12 @@
-//! A recording of any length, with all that a program makes and lets go of again and again.
+//! A recording of any length, of programs that make and free memory of every kind again and again.
+
+#[path = "meta.rs"]
+mod meta;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use meta::meta;
 use pyobs_model::*;
 use pyobs_recording::{Error, Writer};
 
@@ -11,33 +15,18 @@ const PROCESSES: u64 = 16;
 const THREADS: u64 = 8;
 const STACKS: u64 = 1000;
 const DEPTH: u64 = 24;
-/// Stacks that threads wait in.
+/// How many stacks threads wait in.
 const LINES: u64 = 20;
-/// What is made lives for as many steps.
+/// How many steps memory lives for.
 const LIFE: u64 = 50;
-/// One process in as many steps gives way to the next.
+/// After this many steps a process is replaced by the next.
 const GENERATION: u64 = 2000;
-/// Of the segments, one in as many stays.
+/// One in this many segments is never freed.
 const STAYS: u64 = 64;
-/// Steps that are appended together.
+/// How many steps are appended together.
 const BATCH: u64 = 200;
 
-pub fn meta() -> Meta {
-    Meta {
-        started: "2026-01-02T03:04:05Z".into(),
-        host: "build-host".into(),
-        kernel: "6.1.0".into(),
-        pyobs: "0.1.0".into(),
-        rate_hz: 99,
-        cpus: 2,
-        probes: Family::names(),
-        sampler: "cpu-clock".into(),
-        segment_repair: "iterators".into(),
-        refused: Vec::new(),
-    }
-}
-
-/// Writes a recording of so many milliseconds, with a segment, an arena, a MemInfo and a transfer in each.
+/// Writes a recording of `steps` milliseconds, with a segment, an arena, a MemInfo and a transfer in each.
 pub fn write(path: &Path, steps: u64) -> Result<(), Error> {
     let mut writer = Writer::create(path, &meta())?;
     let mut events = definitions();
@@ -105,9 +94,9 @@ fn succeed(step: u64, events: &mut Vec<Event>) {
     events.push(Event::Cost { at, bpf: at, cpu: at, startup: Nanos(0), rss_bytes: 34 << 20 });
 }
 
-/// The process that has its turn.
+/// The process that does this step.
 fn process(step: u64) -> u64 {
-    // The oldest is about to end, and its memory lives on for a while.
+    // Not the oldest, which is about to end.
     step / GENERATION + 1 + step % (PROCESSES - 1)
 }
 
@@ -160,7 +149,7 @@ fn work(step: u64, events: &mut Vec<Event>) {
     events.push(Event::Access(Access { at, process, tid, stack, weight: 1, touched, stores: true, element_of: None }));
 }
 
-/// A segment, an arena and a MemInfo begin, and those of before end.
+/// A segment, an arena and a MemInfo begin, and older ones end.
 fn memory(step: u64, events: &mut Vec<Event>) {
     let (at, id, process) = (Nanos(step * MILLI + 5), step as u32, process(step));
     let pid = pid(process);
@@ -212,7 +201,7 @@ fn memory(step: u64, events: &mut Vec<Event>) {
     }
 }
 
-/// A transfer is asked for, made and told of.
+/// A transfer is requested, made and notified.
 fn transfer(step: u64, events: &mut Vec<Event>) {
     let (id, process, begun) = (TransferId(step), process(step), step * MILLI);
     let asker = tid(process, 1);

@@ -3,9 +3,12 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod meta;
+
 use std::path::Path;
 use std::sync::Arc;
 
+pub use meta::meta;
 use pyobs_model::*;
 use pyobs_recording::{Reader, Writer};
 
@@ -29,21 +32,6 @@ impl Random {
 
 /// Of each sample.
 pub const WEIGHT: Nanos = Nanos(10_101_010);
-
-pub fn meta() -> Meta {
-    Meta {
-        started: "2026-01-02T03:04:05Z".into(),
-        host: "build-host".into(),
-        kernel: "6.1.0".into(),
-        pyobs: "0.1.0".into(),
-        rate_hz: 99,
-        cpus: 2,
-        probes: Family::names(),
-        sampler: "cpu-clock".into(),
-        segment_repair: "iterators".into(),
-        refused: vec![Refused { family: "ucx".into(), reason: "no probe can be put; run it as root".into() }],
-    }
-}
 
 pub fn frame(kind: FrameKind, function: &str, file: &str, line: u32) -> Frame {
     let python = kind == FrameKind::Python;

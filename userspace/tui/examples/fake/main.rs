@@ -295,8 +295,7 @@ fn main() -> std::io::Result<()> {
         for second in 0..45 {
             fake.sample(Duration::from_secs(second), Duration::from_secs(second + 1), &mut events);
         }
-        let mut log = ReplayLog::new(meta);
-        events.into_iter().for_each(|event| log.push(event));
+        let log = ReplayLog::of_events(meta, events);
         return replay(log, options(Source::Replay { file: "/home/ada/pyobs-20261002-081500.pyobs".to_owned() }));
     }
     std::thread::spawn(move || feed(&what, &mut fake, events, &sender));

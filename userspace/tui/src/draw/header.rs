@@ -1,6 +1,6 @@
 //! The header: a line with the host, the cost and the losses, then the tabs and the chips for what restricts the view.
 
-use pyobs_model::{Family, Model};
+use pyobs_model::{Family, Model, Nanos};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -216,6 +216,10 @@ fn chips(model: &Model, ui: &Ui, navigation: &Navigation, room: u16) -> Vec<Head
     let mut pieces = Vec::new();
     if reach.follows_window() && (ui.span.is_none() || reach == Reach::Around) {
         pieces.push(chip(3, ui.window.chip(ui.position)));
+    }
+    let listed_since = model.listed_since();
+    if ui.position.is_some() && listed_since > Nanos(0) {
+        pieces.push(chip(4, format!("events from {}", number::clock(listed_since, model.now()))));
     }
     if let Some((from, to)) = ui.span {
         let of_span = || format!("{:.2}–{:.2} s", from.as_secs_f64(), to.as_secs_f64());

@@ -303,5 +303,6 @@ fn lane_rows(body: Rect) -> usize {
 /// The earliest time that the model has kept anything about.
 fn oldest(model: &Model) -> Nanos {
     let sample = model.cpu().samples().next().map(|sample| sample.at);
-    sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(model.offcpu().since().max(model.gil().since()))
+    let waits = model.offcpu().kept_since().max(model.gil().kept_since());
+    sample.filter(|_| model.cpu().total() > 0).unwrap_or_default().min(waits)
 }

@@ -60,8 +60,7 @@ fn position(bench: &Bench) -> Position {
 
 #[test]
 fn a_seek_gives_the_model_as_of_that_time() {
-    let mut player = Player::new(synthetic::log(meta(), synthetic::sharing()));
-    let mut model = Model::new(meta(), History::All);
+    let (mut player, mut model) = Player::new(synthetic::log(meta(), synthetic::sharing()));
     for ms in [9_990, 5_000, 5_000, 1, 0, 4_000, 9_000, 8_999, 20_000, 3_333] {
         player.seek(Nanos(ms * 1_000_000));
         let at = player.position().at;
@@ -74,18 +73,15 @@ fn a_seek_gives_the_model_as_of_that_time() {
 
 #[test]
 fn a_long_seek_works_in_slices_and_can_be_redirected() {
-    let mut log = ReplayLog::new(meta());
-    let mut events = synthetic::events();
-    events.sort_by_key(Event::at);
-    events.into_iter().filter(|event| event.at().is_none()).for_each(|event| log.push(event));
+    let mut log = synthetic::events();
+    log.retain(|event| event.at().is_none());
     for n in 0..20_000 {
         log.push(Event::Sample(match synthetic::sample(n, 0, 4242, 0, pyobs_model::Outcome::Complete) {
             Event::Sample(sample) => sample,
             other => panic!("{other:?}"),
         }));
     }
-    let mut player = Player::new(log);
-    let mut model = Model::new(meta(), History::All);
+    let (mut player, mut model) = Player::new(ReplayLog::of_events(meta(), log));
     let mut told = Vec::new();
     while let Motion::Seeking(percent) = player.position().motion {
         told.push(percent);
@@ -214,17 +210,15 @@ fn pictures() {
 /// The log has two busy cores and 100 waits per second.
 #[test]
 fn a_seek_in_a_long_log_misses_no_events() {
-    let mut log = ReplayLog::new(meta());
-    let definitions = synthetic::waiting().into_iter().filter(|event| event.at().is_none());
-    definitions.for_each(|event| log.push(event));
+    let mut log = synthetic::waiting();
+    log.retain(|event| event.at().is_none());
     for ms in (0..300_000).step_by(10) {
         for thread in 0..2 {
             log.push(synthetic::sample(ms, 0, 4242 + thread, thread, pyobs_model::Outcome::Complete));
         }
         log.push(Event::Sleep(synthetic::sleep(ms, 0, 4243, 6, pyobs_model::WaitReason::Lock)));
     }
-    let mut player = Player::new(log);
-    let mut model = Model::new(meta(), History::All);
+    let (mut player, mut model) = Player::new(ReplayLog::of_events(meta(), log));
     for seconds in [300, 290, 150, 151, 3] {
         player.seek(Nanos(seconds * SECOND));
         let (mut slices, mut done) = (0, 0);

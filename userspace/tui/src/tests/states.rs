@@ -143,7 +143,9 @@ fn ended() {
 
 #[test]
 fn of_an_empty_recording() {
-    all_screens("of_an_empty_recording", |size| Bench::replaying(ReplayLog::new(recorded(&[]).0), size));
+    all_screens("of_an_empty_recording", |size| {
+        Bench::replaying(ReplayLog::of_events(recorded(&[]).0, Vec::new()), size)
+    });
 }
 
 /// A recording may return events of equal times in another order.

@@ -37,9 +37,7 @@ pub(crate) fn model_of(families: &[Family]) -> Model {
 /// A log in the order of a recording: by time, with those without a time first.
 pub(crate) fn log(meta: Meta, mut events: Vec<Event>) -> ReplayLog {
     events.sort_by_key(Event::at);
-    let mut log = ReplayLog::new(meta);
-    events.into_iter().for_each(|event| log.push(event));
-    log
+    ReplayLog::of_events(meta, events)
 }
 
 pub(crate) fn python(function: &str, file: &str, line: u32) -> Frame {

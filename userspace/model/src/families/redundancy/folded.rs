@@ -3,20 +3,54 @@
 use std::collections::BTreeMap;
 
 use super::{Accesses, CallOf, CallSum, Line, PairOf, PairSum};
-use crate::{Access, ProcessRef, Selection};
+use crate::families::places::{Placed, Places};
+use crate::{Access, Place, ProcessRef, Selection, Touched};
 
-/// Lines whose accesses are added up. They have names of up to 64 things each.
+/// How many lines have sums of accesses. Each has up to 64 names.
 const LINES_MAX: usize = 1 << 12;
-/// Pairs of places, and calls at lines, that are added up.
+/// How many pairs of places, and calls at lines, have sums.
 const PAIRS_MAX: usize = 1 << 16;
 const CALLS_MAX: usize = 1 << 16;
 
-/// What comes at further lines and places is in no sum but `left_out`.
+/// Accesses that may be redundant, by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Suspect {
+    pub(super) place: Place,
+    /// Whether they are stores into arrays, which are redundant only at some lines, rather than dispatch.
+    pub(super) stores: bool,
+}
+
+impl Suspect {
+    pub(super) fn of(access: &Access) -> Option<Self> {
+        let stores = match access.touched {
+            Some(Touched::Metadata(_) | Touched::Static) => false,
+            Some(Touched::Array(_)) if access.stores => true,
+            Some(Touched::Array(_) | Touched::Unknown) | None => return None,
+        };
+        Some(Self { place: Place { process: access.process, tid: access.tid, stack: access.stack }, stores })
+    }
+}
+
+impl Placed for Suspect {
+    fn of_thread(&self) -> Self {
+        Self { place: self.place.of_thread(), ..*self }
+    }
+
+    fn of_process(&self) -> Self {
+        Self { place: self.place.of_process(), ..*self }
+    }
+}
+
+/// Events at further lines and places are in no sum; `left_out` counts them.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     lines: BTreeMap<Line, Accesses>,
     calls: BTreeMap<CallOf, CallSum>,
     pairs: BTreeMap<PairOf, PairSum>,
+    /// The weight of accesses that may be redundant.
+    suspects: Places<Suspect, u64>,
+    /// Stores into arrays outside the covered time, which help to tell where stores are redundant.
+    stores: BTreeMap<Line, PairSum>,
     left_out: u64,
 }
 
@@ -26,6 +60,26 @@ impl Folded {
             Some(sum) => sum.add(access),
             None => self.left_out += 1,
         }
+        if let Some(suspect) = Suspect::of(access) {
+            let sum = self.suspects.of(suspect);
+            *sum = sum.saturating_add(u64::from(access.weight));
+        }
+    }
+
+    /// Adds a store into an array that is outside the covered time.
+    pub(super) fn store(&mut self, line: Line, of: &PairSum) {
+        match sum(&mut self.stores, line, LINES_MAX) {
+            Some(sum) => sum.add(of),
+            None => self.left_out += 1,
+        }
+    }
+
+    pub(super) fn stores(&self) -> &BTreeMap<Line, PairSum> {
+        &self.stores
+    }
+
+    pub(super) fn suspects(&self) -> impl Iterator<Item = (&Suspect, u64)> {
+        self.suspects.iter().map(|(suspect, weight)| (suspect, *weight))
     }
 
     pub(super) fn call(&mut self, call: CallOf, of: &CallSum) {
@@ -46,6 +100,12 @@ impl Folded {
         self.left_out
     }
 
+    /// How many places are only in the sums of their threads and processes.
+    pub(super) fn places_gone(&self) -> u64 {
+        self.suspects.gone()
+    }
+
+    /// Call these three only for a selection whose time the sums cover.
     pub(super) fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
         selected(&self.lines, selection, |line| line.process)
     }
@@ -63,12 +123,12 @@ fn sum<K: Ord, S: Default>(sums: &mut BTreeMap<K, S>, key: K, most: usize) -> Op
     (sums.len() < most || sums.contains_key(&key)).then(|| sums.entry(key).or_default())
 }
 
-/// Those of a selection of processes. Times and threads select of those that are kept one by one.
+/// The sums of the selected processes. A selection of one thread has none, because lines and calls have no threads.
 fn selected<K: Ord + Clone, S: Clone>(
     sums: &BTreeMap<K, S>,
     selection: &Selection,
     process: impl Fn(&K) -> ProcessRef,
 ) -> BTreeMap<K, S> {
-    let is_meant = |key: &K| !selection.is_timed() && selection.tid.is_none() && selection.has_process(process(key));
+    let is_meant = |key: &K| selection.tid.is_none() && selection.has_process(process(key));
     sums.iter().filter(|(key, _)| is_meant(key)).map(|(key, sum)| (key.clone(), sum.clone())).collect()
 }

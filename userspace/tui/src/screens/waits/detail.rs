@@ -114,8 +114,8 @@ impl WaitDetail {
             }
         }
         let since = match cause {
-            WaitCause::Sleep { .. } => model.offcpu().since(),
-            WaitCause::Gil { .. } => model.gil().since(),
+            WaitCause::Sleep { .. } => model.offcpu().since(&scope.selection),
+            WaitCause::Gil { .. } => model.gil().since(&scope.selection),
         };
         let observed = model.observed(process, &scope.selection, since);
         if !sampled.is_enough() {
