@@ -78,13 +78,14 @@ fn embedder(python: &Python, way: &'static str) -> Option<Case> {
 /// on.
 fn main_thread_ended(before: bool) {
     let mut program = python().script(workload("leader_exits.py"));
-    program.arg("4");
+    // When attached to, it has to outlive the recording and its report.
+    program.arg(if before { "6" } else { "4" });
     let (recording, truth, pid) = if before {
         let mut program = Workload::start(program);
         let (tids, pid) = (json::parse(&program.line()), program.pid());
         program.wait_for("ready");
         let used = used_s(pid, &tids);
-        let recording = Record::new().rate(RATE).pid(pid).seconds(2.5).run();
+        let recording = Record::new().rate(RATE).pid(pid).seconds(3.5).run();
         let truth = used_s(pid, &tids).into_iter().zip(used).map(|(after, before)| after - before).collect();
         // The program must end by itself to remove its segment.
         let ended = program.wait();

@@ -22,7 +22,8 @@ pub(crate) fn note(model: &Model, format: Format, options: &Options) -> Option<S
         Format::Speedscope => weight == of,
         Format::Firefox => weight == of || matches!(of, Weight::OffCpu | Weight::Gil),
         Format::Perfetto | Format::Html => matches!(of, Weight::Cpu | Weight::OffCpu | Weight::Gil),
-        Format::Folded | Format::Svg | Format::Pprof | Format::Json => false,
+        // They show sums.
+        _ => false,
     };
     let timed = [
         (Weight::Cpu, of_kind("samples"), model.cpu().kept_since(), "samples"),
