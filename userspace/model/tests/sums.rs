@@ -55,7 +55,8 @@ fn step(number: u64, model: &mut Model) {
     model.apply(&Event::Access(Access { at, process, tid, stack, weight: 1, touched, stores: true, element_of: None }));
     // The stores of every other stack are redundant.
     if number.is_multiple_of(64) {
-        let (kind, touched, equal) = (PairKind::Store, Touched::Array("float64 8x40".into()), (number / 64).is_multiple_of(2));
+        let (kind, touched, equal) =
+            (PairKind::Store, Touched::Array("float64 8x40".into()), (number / 64).is_multiple_of(2));
         let (first, second) = (stack, StackId(u32::from(equal) * 7 + 1));
         let (bytes, unread, address) = (8, None, None);
         model.apply(&Event::Pair(Pair {
