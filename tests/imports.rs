@@ -79,7 +79,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("it is there").path());
     let mut found = Vec::new();
     for path in entries {
-        // A target folder, for whoever builds a crate by itself.
+        // The target folder of a crate that was built on its own.
         if path.join("CACHEDIR.TAG").exists() {
             continue;
         }

@@ -122,7 +122,7 @@ fn connect_copy(path: &Path, damage: &mut Damage) -> Result<Connection, Error> {
     open(&copy.file, writable, damage).map_err(|error| refuse(path, error))
 }
 
-/// Opens a file of which only the header has been checked, and makes sure that SQLite can use it.
+/// Opens a file after its header was checked, and verifies that SQLite can use it.
 fn open(path: &Path, flags: OpenFlags, damage: &mut Damage) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;

@@ -21,7 +21,7 @@ pub trait EventSource {
 /// What a source has to give.
 pub enum Pulled {
     Events(Vec<Event>),
-    /// There is none yet.
+    /// The recording has no new events so far.
     Later,
     /// There are no more.
     End,

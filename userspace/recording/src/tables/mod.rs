@@ -98,7 +98,7 @@ pub(crate) fn insert(
     }
 }
 
-/// Statements of which there are many: to find one by its text takes as long as to run it.
+/// Prepared statements that run often: finding one by its text takes as long as running it.
 pub(crate) struct Often<'c> {
     sample: CachedStatement<'c>,
     node: CachedStatement<'c>,
