@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(libraries("+arena=numpy,-arena"), [""; 0]);
         assert!(parse("arena=qelling").unwrap_err().contains("no library `qelling`"));
         assert!(parse("arena=").unwrap_err().contains("no library"));
-        assert!(parse("numpy").unwrap_err().contains("no family `numpy`"));
+        assert!(parse("numpy").unwrap_err().contains("unknown family \"numpy\""));
         assert!(parse("-arena=numpy").unwrap_err().contains("takes no"));
     }
 

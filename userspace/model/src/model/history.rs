@@ -6,8 +6,11 @@ use crate::{Nanos, Selection};
 /// single events use the latest.
 pub const EVENTS_KEPT: usize = 1 << 16;
 
-/// The same for timelines and the replay, which show events one by one.
-pub const EVENTS_SHOWN: usize = 1 << 18;
+/// The same for formats that show events one by one: three hours of two busy CPUs at 99 Hz.
+pub const EVENTS_SHOWN: usize = 1 << 21;
+
+/// The same for the replay, which reads a recording again to go back beyond them.
+const EVENTS_REPLAYED: usize = 1 << 18;
 
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,7 @@ impl History {
     /// Enough for a report of a whole recording.
     pub const REPORT: Self = Self::Sums { events: EVENTS_KEPT, from: None, to: None };
     /// Enough for a dashboard over a whole recording.
-    pub const REPLAY: Self = Self::Sums { events: EVENTS_SHOWN, from: None, to: None };
+    pub const REPLAY: Self = Self::Sums { events: EVENTS_REPLAYED, from: None, to: None };
 
     /// How many stateful things of one kind are kept, given their own limit.
     pub(crate) fn bound(self, most: usize) -> usize {
