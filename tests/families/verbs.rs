@@ -191,7 +191,8 @@ fn report() {
     ])
     // These keys were added to the contract later.
     .with("sampler", Shape::OneOf(&["cycles", "cpu-clock"]))
-    .with("segment_repair", Shape::OneOf(&["iterators", "proc"]));
+    .with("segment_repair", Shape::OneOf(&["iterators", "proc"]))
+    .with("finished", Shape::Flag);
     let cost = [
         ("bpf_s", Shape::Number),
         ("cpu_s", Shape::Number),

@@ -52,8 +52,6 @@ const PATIENCE: Nanos = Nanos(5_000_000_000);
 /// Assumed run time of a program, in nanoseconds, until the kernel's statistics have a measured one. The trap
 /// is extra.
 const PROGRAM_COST: u32 = 700;
-/// How often called functions are named. One that is freed before that has no name.
-const NAME_EVERY: Duration = Duration::from_millis(200);
 /// Bounds, in nanoseconds, on how often an open window is checked.
 const CHECK_EVERY: std::ops::RangeInclusive<u64> = 5_000_000..=50_000_000;
 
@@ -149,8 +147,7 @@ impl Eval {
     /// When [`Eval::tick`] has to run next.
     fn next_check(&self) -> Option<Duration> {
         let open = self.windows.is_bound() && self.windows.phase() == Phase::Open;
-        let due = Duration::from_nanos(self.left.clamp(*CHECK_EVERY.start(), *CHECK_EVERY.end()));
-        Some(if open { due } else { NAME_EVERY })
+        open.then(|| Duration::from_nanos(self.left.clamp(*CHECK_EVERY.start(), *CHECK_EVERY.end())))
     }
 
     /// Sets the share of a core that calls may cost, in percent; no effect without a budget.
