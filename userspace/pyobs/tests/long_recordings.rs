@@ -19,10 +19,11 @@ use tempfile::TempDir;
 const STEPS: u64 = 85_000;
 /// Long enough to be written in part only, short enough not to take minutes.
 const LIMIT: &str = "1000";
-/// The bound of what shows sums, the same with a text of all stacks, none of which is twice in this recording, and that of the
-/// replay.
+/// Peak of verbs that only show sums.
 const SUMS_KIB: u64 = 240 << 10;
+/// Peak of exports that also hold their output: each stack of this recording is a line of its own.
 const TEXT_KIB: u64 = 400 << 10;
+/// Peak of `replay`, which keeps more single events.
 const REPLAY_KIB: u64 = 400 << 10;
 const PATIENCE: Duration = Duration::from_secs(300);
 
