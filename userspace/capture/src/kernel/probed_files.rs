@@ -4,9 +4,9 @@
 //! looking at what the file contains by then (`uprobe_mmap` in
 //! <https://github.com/torvalds/linux/blob/v6.1/kernel/events/uprobes.c>). If the file is rewritten in place, the offset
 //! can lie in the middle of an instruction, and the breakpoint there kills the process. So inotify watches each file
-//! from before its code is read, and a thread removes its probes at the first write, in the microseconds before the
-//! writer goes on to run the file. A file that another one replaces, as packaging tools do, keeps its probes: they are on
-//! the old inode.
+//! from before its code is read, and a thread removes its probes at the first write. A process that maps the file
+//! between that write and the removal can still be hit. A file that another one replaces, as packaging tools do, keeps
+//! its probes, because they are on the old inode.
 
 use std::collections::HashMap;
 use std::ffi::CString;
