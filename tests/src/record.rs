@@ -131,27 +131,32 @@ impl Running {
 
     /// The number of perf events that pyobs holds without a program attached, as /proc lists its descriptors.
     pub fn perf_events(&self) -> usize {
-        let files = self.descriptors("fd").filter_map(|path| std::fs::read_link(path).ok());
+        let files = self.entries("fd").filter_map(|path| std::fs::read_link(path).ok());
         files.filter(|file| file.to_str() == Some("anon_inode:[perf_event]")).count()
     }
 
     /// The number of perf events with a program attached: samplers and probes.
     pub fn perf_links(&self) -> usize {
-        let texts = self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok());
+        let texts = self.entries("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok());
         texts.filter(|text| text.contains("link_type:\tperf\n")).count()
+    }
+
+    /// Whether it is waiting for the kernel to remove probes.
+    pub fn is_detaching(&self) -> bool {
+        let mut names = self.entries("task").filter_map(|path| std::fs::read_to_string(path.join("comm")).ok());
+        names.any(|name| name == "detach\n")
     }
 
     /// How often the kernel has run one of its programs so far.
     pub fn runs(&self, program: &str) -> u64 {
-        let texts: Vec<String> =
-            self.descriptors("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+        let texts: Vec<String> = self.entries("fdinfo").filter_map(|path| std::fs::read_to_string(path).ok()).collect();
         let ids = texts.iter().filter_map(|text| text.lines().find_map(|line| line.strip_prefix("prog_id:")));
         let ids: BTreeSet<u32> = ids.filter_map(|id| id.trim().parse().ok()).collect();
         let own = |info: &aya::programs::ProgramInfo| ids.contains(&info.id()) && info.name_as_str() == Some(program);
         aya::programs::loaded_programs().flatten().filter(own).map(|info| info.run_count()).sum()
     }
 
-    fn descriptors(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
+    fn entries(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
         let entries = std::fs::read_dir(format!("/proc/{}/{folder}", self.pid())).into_iter().flatten();
         entries.flatten().map(|entry| entry.path())
     }

@@ -4,9 +4,13 @@
 //! looking at what the file contains by then (`uprobe_mmap` in
 //! <https://github.com/torvalds/linux/blob/v6.1/kernel/events/uprobes.c>). If the file is rewritten in place, the offset
 //! can lie in the middle of an instruction, and the breakpoint there kills the process. So inotify watches each file
-//! from before its code is read, and a thread removes its probes at the first write. A process that maps the file
-//! between that write and the removal can still be hit. A file that another one replaces, as packaging tools do, keeps
-//! its probes, because they are on the old inode.
+//! from before its code is read, and a thread removes its probes at the first write. Before the kernel removes one, it
+//! waits for the programs that run on any CPU: 0.1 s for each probe under Linux 6.18, one probe after the other. A process
+//! that maps the file meanwhile can still be hit. A file that another one replaces, as packaging tools do, keeps its
+//! probes, because they are on the old inode.
+//!
+//! The kernel keeps a copy of the instruction that a probe replaces, and a new probe at the same offset shares it as
+//! long as the old probe exists. So a file gets new probes only once all its old ones are gone.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -14,7 +18,7 @@ use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
@@ -61,11 +65,31 @@ struct State {
     /// By inotify's number, which is not used again.
     files: HashMap<i32, Watched>,
     rewritten: Vec<Rewritten>,
+    /// The files whose probes are being closed.
+    closing: Vec<FileId>,
 }
 
 struct Watches {
     inotify: OwnedFd,
     state: Mutex<State>,
+    /// Notified when the probes of a file are closed.
+    closed: Condvar,
+}
+
+/// A file whose probes are being closed. Dropped after the last of them.
+struct Closing {
+    watches: &'static Watches,
+    of: Rewritten,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut state = self.watches.state();
+        state.closing.retain(|id| *id != self.of.id);
+        state.rewritten.push(self.of.clone());
+        drop(state);
+        self.watches.closed.notify_all();
+    }
 }
 
 /// `None` if the machine allows no more instances of inotify.
@@ -74,7 +98,8 @@ static WATCHES: LazyLock<Option<&'static Watches>> = LazyLock::new(|| Watches::s
 impl Watches {
     fn start() -> io::Result<&'static Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC)?;
-        let watches: &'static Self = Box::leak(Box::new(Self { inotify, state: Mutex::default() }));
+        let watches: &'static Self =
+            Box::leak(Box::new(Self { inotify, state: Mutex::default(), closed: Condvar::new() }));
         std::thread::Builder::new().name("pyobs-written".to_owned()).spawn(|| watches.run())?;
         Ok(watches)
     }
@@ -87,6 +112,9 @@ impl Watches {
         let path_now = |path: &CString| fs::read_link(path.to_string_lossy().as_ref());
         let shown = path_now(path).map(|path| path.display().to_string()).unwrap_or_default();
         let mut state = self.state();
+        while state.closing.contains(&id) {
+            state = self.closed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         let watch = inotify::add_watch(&self.inotify, path, WatchFlags::MODIFY)?;
         let of = Rewritten { id, path: shown };
         state.files.entry(watch).or_insert(Watched { of, probes: Vec::new() });
@@ -94,7 +122,7 @@ impl Watches {
     }
 
     /// Waits for writes, as long as the process lives.
-    fn run(&self) {
+    fn run(&'static self) {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.inotify, &mut buffer);
         loop {
@@ -108,17 +136,23 @@ impl Watches {
     }
 
     /// Removes the probes of a file that is written to, or of all files if it is not known which one is.
-    fn written(&self, watch: Option<i32>) {
+    fn written(&'static self, watch: Option<i32>) {
         let mut state = self.state();
         let watches: Vec<i32> = watch.map_or_else(|| state.files.keys().copied().collect(), |watch| vec![watch]);
+        // Dropped after the lock is released, which `Closing` takes.
+        let mut closings = Vec::new();
         let mut events = Vec::new();
         for watch in watches {
             let Some(Watched { of, probes }) = state.files.remove(&watch) else { continue };
             // It fails if the file is gone, and its watch with it.
             let _ = inotify::remove_watch(&self.inotify, watch);
+            state.closing.push(of.id);
+            let closing = Arc::new(Closing { watches: self, of });
             let probes = probes.iter().filter_map(Weak::upgrade);
-            events.extend(probes.filter_map(|probe| probe.lock().unwrap_or_else(PoisonError::into_inner).take()));
-            state.rewritten.push(of);
+            let probes = probes.filter_map(|probe| probe.lock().unwrap_or_else(PoisonError::into_inner).take());
+            // A tuple is dropped from left to right.
+            events.extend(probes.map(|event| (event, Arc::clone(&closing))));
+            closings.push(closing);
         }
         drop(state);
         close_at_once(events);

@@ -144,8 +144,8 @@ pub fn close_later(probes: Vec<Probe>) {
     close(probes, CLOSERS);
 }
 
-/// Closes events without letting one wait for another.
-pub fn close_at_once(events: Vec<OwnedFd>) {
+/// Drops what closes events, without letting one wait for another.
+pub fn close_at_once<T: Send + 'static>(events: Vec<T>) {
     let threads = events.len();
     close(events, threads);
 }
