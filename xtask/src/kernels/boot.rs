@@ -13,8 +13,10 @@ use serde_json::Value;
 
 use crate::{process::progress, repo};
 
-/// An emulated guest takes two minutes.
-const PATIENCE: Duration = Duration::from_secs(420);
+/// How long a guest may take for its boot or for one family. An emulated one takes up to 100 s for a family.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a guest may take in all.
+const PATIENCE_TOTAL: Duration = Duration::from_secs(1200);
 /// With KVM a guest boots in three seconds, or hangs if this machine is itself a guest without nested virtualisation.
 const KVM_PATIENCE: Duration = Duration::from_secs(12);
 /// How often a guest is restarted because of faulty emulation.
@@ -128,14 +130,19 @@ impl<'a> Guest<'a> {
 
     fn finish(mut self) -> Result<Ran> {
         let mut printed = 0;
+        let mut printed_at = Instant::now();
         while self.qemu.try_wait()?.is_none() {
             let checks = self.checks()?;
             for check in checks.iter().skip(printed) {
                 progress(line(check));
             }
+            if checks.len() > printed {
+                printed_at = Instant::now();
+            }
             printed = checks.len();
-            if self.since.elapsed() > PATIENCE {
-                bail!("the guest did not end in {} s; see {}", PATIENCE.as_secs(), shown(self.console));
+            if printed_at.elapsed() > PATIENCE || self.since.elapsed() > PATIENCE_TOTAL {
+                let seconds = self.since.elapsed().as_secs();
+                bail!("the guest did not end in {seconds} s; see {}", shown(self.console));
             }
             sleep(Duration::from_millis(500));
         }
