@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::places::OfThread;
 use super::{Sampled, Times};
 use crate::{Nanos, ProcessRef, Selection, Tid};
 
@@ -76,7 +77,7 @@ fn overlap(a: (Nanos, Nanos), b: (Nanos, Nanos)) -> Nanos {
 
 /// The time that each thread's waits have in the selected time, to scale down those that were cut in proportion: a thread
 /// never waits for longer than the selected time.
-pub(super) struct Room {
+struct Room {
     is_timed: bool,
     from: Nanos,
     end: Nanos,
@@ -85,12 +86,12 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn new(selection: &Selection) -> Self {
+    fn new(selection: &Selection) -> Self {
         let from = selection.from.unwrap_or_default();
         Self { is_timed: selection.is_timed(), from, end: Nanos(0), threads: HashMap::new() }
     }
 
-    pub(super) fn add(&mut self, thread: (ProcessRef, Tid), total: Nanos, is_cut: bool) {
+    fn add(&mut self, thread: (ProcessRef, Tid), total: Nanos, is_cut: bool) {
         if self.is_timed {
             let (exact, cut) = self.threads.entry(thread).or_default();
             let sum = if is_cut { cut } else { exact };
@@ -99,7 +100,7 @@ impl Room {
     }
 
     /// Scales the time of waits that were cut in proportion. Call it once all waits have been added.
-    pub(super) fn fitted(&self, thread: (ProcessRef, Tid), total: Nanos) -> Nanos {
+    fn fitted(&self, thread: (ProcessRef, Tid), total: Nanos) -> Nanos {
         let (exact, cut) = self.threads.get(&thread).copied().unwrap_or_default();
         let room = self.end.saturating_sub(self.from).saturating_sub(exact);
         if cut <= room {
@@ -112,14 +113,18 @@ impl Room {
 /// Events with their parts in a selected time.
 pub(super) type Clipped<'a, T> = Vec<(&'a T, Spell)>;
 
-/// Clips events to `selection`, and scales those that were cut in proportion to what `room` has for them. It has the
-/// waits that are in sums only.
-pub(super) fn clip<'a, T: 'a>(
+/// Clips events to `selection`, and scales those that were cut in proportion to the time that their threads have left beside
+/// the sums of folded events. `cut` has the sums of folded events that were cut in proportion; they are returned scaled.
+pub(super) fn clip<'a, T: 'a, K: OfThread>(
     events: impl Iterator<Item = &'a T>,
+    folded: impl Iterator<Item = (K, Nanos)>,
+    mut cut: Vec<(K, Nanos)>,
     selection: &Selection,
-    room: &mut Room,
     spell: impl Fn(&T) -> (ProcessRef, Tid, Spell),
-) -> Clipped<'a, T> {
+) -> (Clipped<'a, T>, Vec<(K, Nanos)>) {
+    let mut room = Room::new(selection);
+    folded.for_each(|(key, total)| room.add(key.thread(), total, false));
+    cut.iter().for_each(|(key, total)| room.add(key.thread(), *total, true));
     let mut clipped = Vec::new();
     for event in events {
         let (process, tid, whole) = spell(event);
@@ -131,6 +136,7 @@ pub(super) fn clip<'a, T: 'a>(
         room.end = room.end.max(part.at);
         clipped.push((event, whole, part));
     }
+    cut.iter_mut().for_each(|(key, total)| *total = room.fitted(key.thread(), *total));
     let fitted = clipped.into_iter().map(|(event, whole, mut part)| {
         if whole.is_cut_to(part) {
             let (process, tid, _) = spell(event);
@@ -138,12 +144,13 @@ pub(super) fn clip<'a, T: 'a>(
         }
         (event, part)
     });
-    fitted.collect()
+    (fitted.collect(), cut)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::families::offcpu::SleepKey;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -183,8 +190,9 @@ mod tests {
         // The position of the first spell in its 20 seconds is unknown. The second spell fills its ten seconds.
         let spells = [spell(0, 20, 100, 10, 1), spell(10, 20, 1, 10, 10)];
         let selection = window(10, 20);
-        let mut room = Room::new(&selection);
-        let all = clip(spells.iter(), &selection, &mut room, |spell| (ProcessRef(0), Tid(1), *spell));
+        let spell = |spell: &Spell| (ProcessRef(0), Tid(1), *spell);
+        let folded = std::iter::empty::<(SleepKey, Nanos)>();
+        let (all, _) = clip(spells.iter(), folded, Vec::new(), &selection, spell);
         let total: u64 = all.iter().map(|(_, part)| part.total.0).sum();
         assert_eq!(total, 10 * SECOND);
         assert_eq!(all[1].1.total, Nanos(10 * SECOND));

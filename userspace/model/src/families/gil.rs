@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::clip::{Clipped, Room, Spell, clip};
-use super::places::Placed;
+use super::clip::{Clipped, Spell, clip};
+use super::places::{OfThread, Placed};
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
@@ -22,6 +22,12 @@ impl Placed for GilKey {
 
     fn of_process(&self) -> Self {
         Self { waiter: self.waiter.of_process(), holder: None }
+    }
+}
+
+impl OfThread for GilKey {
+    fn thread(&self) -> (ProcessRef, Tid) {
+        (self.waiter.process, self.waiter.tid)
     }
 }
 
@@ -213,17 +219,7 @@ impl Gil {
         &'a self,
         selection: &'s Selection,
     ) -> impl Iterator<Item = (&'a GilKey, &'a GilFolded)> + use<'a, 's> {
-        self.meant(&self.folded, selection)
-    }
-
-    fn meant<'a, 's, S: Summed>(
-        &self,
-        sums: &'a Places<GilKey, S>,
-        selection: &'s Selection,
-    ) -> impl Iterator<Item = (&'a GilKey, &'a S)> + use<'a, 's, S> {
-        let is_summed = self.waits.is_summed(selection);
-        let is_meant = move |key: &GilKey| is_summed && selection.has_thread(key.waiter.process, key.waiter.tid);
-        sums.iter().filter(move |(key, _)| is_meant(key))
+        self.waits.of_threads(&self.folded, selection)
     }
 
     /// Returns the number of pieces of waits that are in sums only, and of places that are only in the sums of their
@@ -239,14 +235,10 @@ impl Gil {
 
     /// Also returns the sums of folded pieces that were cut in proportion.
     fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Clipped<'a, GilWait>, Vec<(GilKey, Nanos)>) {
-        let thread = |key: &GilKey| (key.waiter.process, key.waiter.tid);
-        let mut room = Room::new(selection);
-        self.folded(selection).for_each(|(key, folded)| room.add(thread(key), folded.sum.times.total, false));
-        let cut = || self.meant(&self.cut, selection);
-        cut().for_each(|(key, total)| room.add(thread(key), *total, true));
-        let waits = self.waits.since_then(selection.from);
-        let clipped = clip(waits, selection, &mut room, |wait| (wait.process, wait.tid, Spell::from(wait)));
-        (clipped, cut().map(|(key, total)| (*key, room.fitted(thread(key), *total))).collect())
+        let folded = self.folded(selection).map(|(key, folded)| (*key, folded.sum.times.total));
+        let cut = self.waits.of_threads(&self.cut, selection).map(|(key, total)| (*key, *total)).collect();
+        let spell = |wait: &GilWait| (wait.process, wait.tid, Spell::from(wait));
+        clip(self.waits.since_then(selection.from), folded, cut, selection, spell)
     }
 
     /// The same as [`Self::waits`], by thread.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::clip::{Clipped, Room, Spell, clip};
-use super::places::Placed;
+use super::clip::{Clipped, Spell, clip};
+use super::places::{OfThread, Placed};
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
@@ -22,6 +22,12 @@ impl Placed for SleepKey {
 
     fn of_process(&self) -> Self {
         Self { place: self.place.of_process(), ..*self }
+    }
+}
+
+impl OfThread for SleepKey {
+    fn thread(&self) -> (ProcessRef, Tid) {
+        (self.place.process, self.place.tid)
     }
 }
 
@@ -177,24 +183,10 @@ impl OffCpu {
 
     /// Also returns the sums of folded sleeps that were cut in proportion.
     fn clipped_with_cut<'a>(&'a self, selection: &Selection) -> (Clipped<'a, Sleep>, Vec<(SleepKey, Nanos)>) {
-        let thread = |key: &SleepKey| (key.place.process, key.place.tid);
-        let mut room = Room::new(selection);
-        self.folded(selection).for_each(|(key, folded)| room.add(thread(key), folded.times.total, false));
-        let cut = || self.meant(&self.cut, selection);
-        cut().for_each(|(key, total)| room.add(thread(key), *total, true));
-        let sleeps = self.sleeps.since_then(selection.from);
-        let clipped = clip(sleeps, selection, &mut room, |sleep| (sleep.process, sleep.tid, Spell::from(sleep)));
-        (clipped, cut().map(|(key, total)| (*key, room.fitted(thread(key), *total))).collect())
-    }
-
-    fn meant<'a, 's, S: Summed>(
-        &self,
-        sums: &'a Places<SleepKey, S>,
-        selection: &'s Selection,
-    ) -> impl Iterator<Item = (&'a SleepKey, &'a S)> + use<'a, 's, S> {
-        let is_summed = self.sleeps.is_summed(selection);
-        let is_meant = move |key: &SleepKey| is_summed && selection.has_thread(key.place.process, key.place.tid);
-        sums.iter().filter(move |(key, _)| is_meant(key))
+        let folded = self.folded(selection).map(|(key, folded)| (*key, folded.times.total));
+        let cut = self.sleeps.of_threads(&self.cut, selection).map(|(key, total)| (*key, *total)).collect();
+        let spell = |sleep: &Sleep| (sleep.process, sleep.tid, Spell::from(sleep));
+        clip(self.sleeps.since_then(selection.from), folded, cut, selection, spell)
     }
 
     /// Sleeps of the threads in `selection` that are in sums only; none unless the sums cover its time.
@@ -202,7 +194,7 @@ impl OffCpu {
         &'a self,
         selection: &'s Selection,
     ) -> impl Iterator<Item = (&'a SleepKey, &'a SleepFolded)> + use<'a, 's> {
-        self.meant(&self.folded, selection)
+        self.sleeps.of_threads(&self.folded, selection)
     }
 
     pub fn sums<'a>(&'a self, selection: &Selection) -> BTreeMap<SleepKey, SleepSum<'a>> {

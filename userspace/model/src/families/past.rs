@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::places::{OfThread, Places, Summed};
 use crate::{History, Nanos, Selection};
 
 /// How late an event may come. Events arrive when they become known, so one may be older than its predecessors. A
@@ -55,6 +56,20 @@ impl<T: Timed> Past<T> {
     /// Whether the sums of evicted events answer `selection`.
     pub(super) fn is_summed(&self, selection: &Selection) -> bool {
         self.history.is_summed(selection)
+    }
+
+    /// The sums of the threads in `selection`; none unless the sums cover its time.
+    pub(super) fn of_threads<'a, 's, K: OfThread, S: Summed>(
+        &self,
+        sums: &'a Places<K, S>,
+        selection: &'s Selection,
+    ) -> impl Iterator<Item = (&'a K, &'a S)> + use<'a, 's, K, S, T> {
+        let is_meant = move |key: &K| {
+            let (process, tid) = key.thread();
+            selection.has_thread(process, tid)
+        };
+        let sums = self.is_summed(selection).then(|| sums.iter());
+        sums.into_iter().flatten().filter(move |(key, _)| is_meant(key))
     }
 
     /// The time outside which events are dropped.

@@ -22,6 +22,11 @@ pub(super) trait Placed: Clone + Ord {
     fn of_process(&self) -> Self;
 }
 
+/// A key of one thread's sums.
+pub(super) trait OfThread: Placed {
+    fn thread(&self) -> (ProcessRef, Tid);
+}
+
 /// A sum.
 pub(super) trait Summed: Default {
     /// The heaviest sums are kept.
