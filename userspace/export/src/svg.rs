@@ -5,7 +5,7 @@ use std::io::Write;
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use maud::{PreEscaped, html};
-use pyobs_model::number::{grouped, size, time};
+use pyobs_model::number::{plural, size, time};
 use pyobs_model::{FrameKind, Model, Nanos};
 
 use crate::folded::FoldedStacks;
@@ -74,7 +74,10 @@ fn subtitle(model: &Model, weight: Weight, total: u64) -> String {
             let (spent, sampler) = (time(Nanos(total)), metadata(&about.sampler));
             format!("{spent} of CPU time · {seconds:.1} s at {} Hz ({sampler})", about.rate_hz)
         }
-        Weight::Redundant => format!("{} samples in native code that changed nothing · {seconds:.1} s", grouped(total)),
+        Weight::Redundant => {
+            let samples = plural(total, "sample", "samples");
+            format!("{samples} in native code that changed nothing · {seconds:.1} s")
+        }
         Weight::OffCpu | Weight::Gil => format!("{} in all threads together · {seconds:.1} s", time(Nanos(total))),
         Weight::Bytes => format!("{} by who made it · {seconds:.1} s", size(total)),
     };

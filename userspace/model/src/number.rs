@@ -15,6 +15,11 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
+/// `1 process`, `2,000 processes`.
+pub fn plural(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
 /// At most five characters: `999`, `12.3k`, `4.56M`.
 pub fn short(number: u64) -> String {
     const UNITS: [&str; 6] = ["k", "M", "G", "T", "P", "E"];

@@ -5,6 +5,7 @@
 #[path = "../../recording/tests/common/long.rs"]
 mod long;
 
+use std::env;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -49,6 +50,11 @@ impl Recording {
     }
 }
 
+/// What users run, if it is built: `cargo xtask test` says where.
+fn pyobs() -> PathBuf {
+    env::var_os("PYOBS_BIN").map_or_else(|| env!("CARGO_BIN_EXE_pyobs").into(), PathBuf::from)
+}
+
 /// The largest resident size that the process has had so far; `None` when it has ended.
 fn peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -75,7 +81,7 @@ fn watch(mut child: Child) -> u64 {
 #[track_caller]
 fn is_below(most_kib: u64, arguments: &[&str]) {
     let recording = Recording::get();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pyobs"));
+    let mut command = Command::new(pyobs());
     command.args(arguments).arg(recording.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let peak = watch(command.spawn().unwrap());
     eprintln!("{arguments:?} took {peak} KiB");
@@ -141,7 +147,7 @@ fn a_long_recording_is_replayed_with_bounded_memory() {
     let command = r#"stty cols 120 rows 40; echo $$ > "$PID_FILE"; exec "$PYOBS" replay "$RECORDING""#;
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--flush", "--return", "--command", command, "/dev/null"]);
-    terminal.env("PYOBS", env!("CARGO_BIN_EXE_pyobs")).env("RECORDING", recording.path()).env("PID_FILE", &pid_file);
+    terminal.env("PYOBS", pyobs()).env("RECORDING", recording.path()).env("PID_FILE", &pid_file);
     terminal.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut terminal = terminal.spawn().unwrap();
     let (mut keys, screen) = (terminal.stdin.take().unwrap(), Screen::of(terminal.stdout.take().unwrap()));

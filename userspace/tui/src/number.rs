@@ -1,7 +1,7 @@
 //! Formats numbers for the dashboard.
 
 use pyobs_model::Nanos;
-pub(crate) use pyobs_model::number::{grouped, short, size, time};
+pub(crate) use pyobs_model::number::{grouped, plural, short, size, time};
 use pyobs_model::views::{Unit, Weight};
 
 /// A frame's weight.
@@ -70,11 +70,6 @@ pub(crate) fn clock(at: Nanos, length: Nanos) -> String {
     };
     let unit = if whole(length) < 100 { " s" } else { "" };
     format!("{}/{}{unit}", digits(at), digits(length))
-}
-
-/// `1 process`, `2 processes`.
-pub(crate) fn plural(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
 #[cfg(test)]

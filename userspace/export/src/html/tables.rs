@@ -280,6 +280,6 @@ fn redundancy(report: &Report<'_>) -> Option<HtmlTable> {
                 ("pid", TableCell::number(row.pid.0)),
             ]
         })
-        .note(format!("{} samples in native code, {} watchpoints, {} traps.", all.samples, all.armed, all.traps)),
+        .note(crate::words::redundancy::looked(all.samples, all.armed, all.traps)),
     )
 }

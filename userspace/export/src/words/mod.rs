@@ -4,7 +4,7 @@ mod arena;
 mod eval;
 mod findings;
 mod nrt;
-mod redundancy;
+pub(crate) mod redundancy;
 mod shm;
 mod ucx;
 mod waits;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use pyobs_model::families::cpu::CpuSum;
-use pyobs_model::number::{grouped, time};
+use pyobs_model::number::{grouped, plural, time};
 use pyobs_model::views::{self, By, CpuLineRow, Look, Native};
 use pyobs_model::{Family, Frame, FrameKind, Model, Selection, Shed};
 
@@ -102,11 +102,11 @@ impl ReportText<'_> {
             return self.line("No samples: no watched thread was on a CPU when one was taken.");
         }
         let busy = self.model.processes().filter(|(_, state)| state.samples > 0).count();
-        let processes = if busy == 1 { "1 process".to_owned() } else { format!("{busy} processes") };
+        let processes = plural(busy as u64, "process", "processes");
         let spent = self.model.cpu().sum().time.as_secs_f64();
         let cores = if seconds > 0.0 { spent / seconds } else { 0.0 };
-        let samples = grouped(samples);
-        self.line(&format!("{samples} samples in {processes}, which kept {cores:.2} CPUs busy on average."));
+        let samples = plural(samples, "sample", "samples");
+        self.line(&format!("{samples} in {processes}, which kept {cores:.2} CPUs busy on average."));
     }
 
     fn cpu(&mut self) {

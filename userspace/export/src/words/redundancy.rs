@@ -2,22 +2,24 @@
 
 use pyobs_model::Selection;
 use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
-use pyobs_model::number::grouped;
+use pyobs_model::number::{grouped, plural};
 use pyobs_model::views::{self, RedundancyView};
 
 use super::ReportText;
 use crate::escape;
 
+/// How much the family has looked at.
+pub(crate) fn looked(samples: u64, watchpoints: u64, traps: u64) -> String {
+    let samples = plural(samples, "sample", "samples");
+    let (watchpoints, traps) = (plural(watchpoints, "watchpoint", "watchpoints"), plural(traps, "trap", "traps"));
+    format!("{samples} in native code, {watchpoints}, {traps}.")
+}
+
 impl ReportText<'_> {
     pub(super) fn redundancy(&mut self) {
         self.section("Redundancy", "memory that native code accesses, by the Python line that called it");
         let (view, counts) = (views::redundancy(self.model, &Selection::default()), self.model.redundancy().counts());
-        self.line(&format!(
-            "  {} samples in native code, {} watchpoints, {} traps.",
-            grouped(counts.samples),
-            grouped(counts.armed),
-            grouped(counts.traps)
-        ));
+        self.line(&format!("  {}", looked(counts.samples, counts.armed, counts.traps)));
         let more = [
             (counts.undecoded, "samples did not say what they access"),
             (counts.taken, "watchpoints were unavailable: a debugger or another tool uses them"),

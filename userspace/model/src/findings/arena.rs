@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place};
 use crate::families::arena::{ArenaState, Closed};
-use crate::number::size;
+use crate::number::{plural, size};
 use crate::views::birthplace;
 use crate::views::{self, BirthRow};
 use crate::{Model, ProcessRef, Selection};
@@ -85,8 +85,9 @@ fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Findi
     let born = most.map_or(0, |row| row.live);
     let percent = share * 100.0;
     let held = size(bytes);
+    let (arenas, are) = (plural(live, "arena", "arenas"), if live == 1 { "is" } else { "are" });
     let detail = format!(
-        "{live} arenas of {held} in all are held by {percent:.0}% of their pools ({used} of {slabs}), in which {} are in \
+        "{arenas} of {held} in all {are} held by {percent:.0}% of their pools ({used} of {slabs}), in which {} are in \
          use. CPython gives an arena back when nothing is left in any of its pools, and an object is never moved: what lives \
          on keeps them. {born} of them were born at {line}.",
         size(sum(|row| row.used_bytes)),
@@ -96,7 +97,7 @@ fn sparse(model: &Model, process: ProcessRef, rows: &[BirthRow]) -> Option<Findi
     Some(Finding {
         id: "arena/sparse",
         severity: if bytes >= MUCH { Severity::Warning } else { Severity::Info },
-        summary: format!("{live} arenas ({held}) are held by {percent:.0}% of their pools, born at {line}"),
+        summary: format!("{arenas} ({held}) {are} held by {percent:.0}% of their pools, born at {line}"),
         detail,
         advice: advice.to_owned(),
         process: Some(process),

@@ -8,7 +8,7 @@ use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_plac
 use crate::families::cpu::CpuSum;
 use crate::families::redundancy::PairSum;
 use crate::families::ucx::TransferState;
-use crate::number::size;
+use crate::number::{plural, size};
 use crate::views;
 use crate::{
     FrameId, GilWait, Model, Nanos, ProcessRef, RegionId, Sample, SegmentId, Selection, StackId, Tid, TransferId,
@@ -152,8 +152,9 @@ fn behind_gil(
     let waiter = waiters.iter().next().map_or_else(String::new, |tid| name(model, process, *tid));
     let summary = format!("transfers are over and wait {mean:.1} ms for the GIL, which thread {who} holds at {line}");
     let detail = format!(
-        "{count} of {all} transfers were over while thread {waiter}, which tells Python of them, waited for the GIL: {mean:.1} ms \
+        "{count} of {} ended while thread {waiter}, which tells Python of them, waited for the GIL: {mean:.1} ms \
          each on average, {:.2} s in all. Thread {who} held it, mostly at {line}. The transfers are not what is slow.",
+        plural(all as u64, "transfer", "transfers"),
         seconds(lost),
     );
     let advice = "Have the line that holds the GIL give it away, or compute in another process.";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, own_place};
 use crate::families::nrt::{Site, SiteSum};
-use crate::number::size;
+use crate::number::{plural, size};
 use crate::views::birthplace;
 use crate::{Model, Selection};
 
@@ -18,18 +18,19 @@ fn leaked(model: &Model, site: Site, sum: &SiteSum) -> Option<Finding> {
     let state = model.process(site.process)?;
     let line = own_place(model, Some(site.stack));
     let (live, bytes) = (sum.live(), size(sum.bytes));
+    let (left, were) = (plural(live, "MemInfo", "MemInfos"), if live == 1 { "was" } else { "were" });
     let detail = format!(
-        "{live} of the {} MemInfos that were born at {line} were not freed when the process ended; their data has {bytes}. \
+        "{live} of the {} born at {line} {were} not freed before the process ended. Their data has {bytes}. \
          Either something still referred to them, or a reference was taken and never given back: an array whose base was \
          acquired by hand, or native code that increments without decrementing.",
-        sum.born,
+        plural(sum.born, "MemInfo", "MemInfos"),
     );
     let advice = "Look where they are born for references that are taken by hand and not given back, and let go of \
                   arrays that modules keep before the program ends.";
     Some(Finding {
         id: "nrt/leaked",
         severity: Severity::Warning,
-        summary: format!("{live} MemInfos ({bytes}) born at {line} were left when the process ended"),
+        summary: format!("{left} ({bytes}) born at {line} {were} left when the process ended"),
         detail,
         advice: advice.to_owned(),
         process: Some(site.process),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, Target, UNKNOWN_PLACE, own_place};
 use crate::families::shm::{SegmentState, SegmentVerdict, Unlink};
-use crate::number::size;
+use crate::number::{plural, size};
 use crate::views;
 use crate::{Model, Nanos, Process, SegmentId, Selection};
 
@@ -121,9 +121,10 @@ fn unlinked_in_use(model: &Model, id: SegmentId, state: &SegmentState, unlink: &
     let (name, line, of) = (named(state), own_place(model, state.stack), tracker.process.ppid);
     let users = unlink.users;
     let detail = format!(
-        "The resource tracker {by} of process {of} removed {name} while {users} other process(es) held it: those go on \
-         with memory that nobody can attach to any more. It was made at {line}. Up to Python 3.12 every process that \
-         attaches to a segment has its tracker remove it in the end."
+        "The resource tracker {by} of process {of} removed {name} while {} held it. Nobody \
+         can attach to that memory any more. It was made at {line}. Up to Python 3.12 every process that \
+         attaches to a segment has its tracker remove it in the end.",
+        plural(u64::from(users), "other process", "other processes"),
     );
     let advice = "Attach with track=False from Python 3.13 on; before that, take the segment from the tracker \
                   (resource_tracker.unregister).";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
 use crate::families::ucx::TransferState;
-use crate::number::size;
+use crate::number::{plural, size};
 use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
 use crate::{GilWait, Model, Nanos, Place, ProcessRef, Selection, StackId};
 
@@ -231,9 +231,9 @@ fn unfinished(
         );
         let detail = format!(
             "The main thread has waited for {:.1} s for threads to end, and thread {who} goes on to wait for transfers: an \
-             error or an early return skipped `ucxx.stop_notifier_thread()`. {} transfers had no end.",
+             error or an early return skipped `ucxx.stop_notifier_thread()`. {} had no end.",
             seconds(since),
-            left.len(),
+            plural(left.len() as u64, "transfer", "transfers"),
         );
         let advice = "Call `ucxx.stop_notifier_thread()` in a `finally`.";
         let evidence = BTreeMap::from([
@@ -255,10 +255,12 @@ fn unfinished(
     }
     let kinds: Vec<String> = kinds.into_iter().map(|(operation, count)| format!("{count} {operation}")).collect();
     let summary = format!("{} ({}) had no end when the process ended", kinds.join(" and "), size(bytes));
+    let transfers = match left.len() {
+        1 => format!("1 transfer, asked for at {line}, was"),
+        many => format!("{many} transfers, the first asked for at {line}, were"),
+    };
     let detail = format!(
-        "{} transfers were asked for, the first at {line}, and neither completed nor cancelled before the process ended: \
-         the other side went away, or nobody waited for them.",
-        left.len(),
+        "{transfers} neither completed nor cancelled before the process ended: the other side went away, or nobody waited.",
     );
     let advice = "Wait for each transfer, or cancel it, before the process ends, also where there was an error.";
     let evidence = BTreeMap::from([
