@@ -16,8 +16,8 @@ const QUEUE_MAX: usize = 500_000;
 /// [`Writer::append`] commits when it is called.
 const APPEND_EVERY: Duration = Duration::from_millis(400);
 /// Events are collected for this long, or until there are this many, because each batch wakes the thread. The caller comes by
-/// every 200 ms and a batch is committed at once, so a recording that is cut off lacks less than a second.
-const SEND_EVERY: Duration = Duration::from_millis(500);
+/// every 400 ms and a batch is committed at once, so a recording that is cut off lacks less than a second.
+const SEND_EVERY: Duration = Duration::from_millis(300);
 const SEND_AT: usize = 4096;
 
 #[derive(Debug)]

@@ -52,6 +52,8 @@ const PATIENCE: Nanos = Nanos(5_000_000_000);
 /// Assumed run time of a program, in nanoseconds, until the kernel's statistics have a measured one. The trap
 /// is extra.
 const PROGRAM_COST: u32 = 700;
+/// How often called functions are named. One that is freed before that has no name.
+const NAME_EVERY: Duration = Duration::from_millis(200);
 /// Bounds, in nanoseconds, on how often an open window is checked.
 const CHECK_EVERY: std::ops::RangeInclusive<u64> = 5_000_000..=50_000_000;
 
@@ -147,7 +149,8 @@ impl Eval {
     /// When [`Eval::tick`] has to run next.
     fn next_check(&self) -> Option<Duration> {
         let open = self.windows.is_bound() && self.windows.phase() == Phase::Open;
-        open.then(|| Duration::from_nanos(self.left.clamp(*CHECK_EVERY.start(), *CHECK_EVERY.end())))
+        let due = Duration::from_nanos(self.left.clamp(*CHECK_EVERY.start(), *CHECK_EVERY.end()));
+        Some(if open { due } else { NAME_EVERY })
     }
 
     /// Sets the share of a core that calls may cost, in percent; no effect without a budget.

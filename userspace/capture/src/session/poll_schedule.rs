@@ -21,9 +21,9 @@ const SHORTEST: Duration = Duration::from_millis(4);
 /// until its interpreter is recognized.
 const NEWBORN: Duration = Duration::from_millis(2);
 const SHORT: Duration = Duration::from_millis(10);
-/// A stack with new functions needs two polls, and a recording that is cut off lacks at most a second. Twice this is too
-/// long for that.
-const LONGEST: Duration = Duration::from_millis(200);
+/// A recording that is cut off lacks at most a second. A stack with a new function comes from one poll and is written at the
+/// next.
+const LONGEST: Duration = Duration::from_millis(400);
 /// Limits how often a program that keeps creating code that cannot be copied can wake us.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);
 

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
 use pyobs_model::number::{grouped, size};
 
-const WAIT: Duration = Duration::from_millis(250);
+const WAIT: Duration = Duration::from_millis(400);
 
 pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     // Start it before signals are blocked, because the command inherits the mask.

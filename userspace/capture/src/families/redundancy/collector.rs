@@ -17,6 +17,9 @@ struct Accesses {
     waiting: Waiting<(u64, u32)>,
 }
 
+/// How often finished watchpoints are taken up, and free ones given out.
+const TURN_EVERY: Duration = Duration::from_millis(200);
+
 pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
     let parts = programs::load(start.object)?;
     let rate_hz = start.options.rate_hz;
@@ -49,6 +52,10 @@ impl Collector for Accesses {
         let now = context.now();
         let Context { keep_every, at_the_end, processes, samples, events, .. } = context;
         self.redundancy.tick(now, *keep_every, processes.running(), *at_the_end, samples, events);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        Some(TURN_EVERY)
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {

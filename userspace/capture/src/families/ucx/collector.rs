@@ -1,10 +1,12 @@
 //! The family `ucx` in a session.
 
+use std::time::Duration;
+
 use pyobs_abi::record;
 use pyobs_abi::ucx::Done;
 use pyobs_model::{Event, Nanos, ProcessRef, TransferChange, TransferId};
 
-use super::{Ucx, number, programs};
+use super::{REPORT_EVERY, Ucx, number, programs};
 use crate::budget::{Arbiter, Spender};
 use crate::family::{Collector, Context, NamedStack, Spent, Start, Waiting};
 use crate::files::FileId;
@@ -71,6 +73,10 @@ impl Collector for Transfers {
         let now = context.now();
         let Context { at_the_end, processes, object, events, .. } = context;
         self.ucx.tick(now, *at_the_end, processes.watched(), &mut object.control, events);
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        Some(REPORT_EVERY)
     }
 
     fn costs(&mut self, object: &Object, costs: &mut Vec<Spent>) {
