@@ -4,8 +4,9 @@
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
-use pyobs_tests::{Case, Record, case, command, json, needs, workload};
+use pyobs_tests::{Case, Folder, Python, Record, Workload, case, command, json, needs, shared_library_named, workload};
 use serde_json::Value;
 
 fn main() -> ExitCode {
@@ -17,6 +18,10 @@ fn main() -> ExitCode {
         of("reference_counts_match_numbas", references),
     ];
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
+    if let Some(python) = Python::all().iter().find(|python| python.is("3.12")) {
+        let name = "what_the_full_ring_has_no_room_for_is_counted";
+        cases.push(case(name, || overflow(python)).needs(needs::root()).needs(needs::program("cc")));
+    }
     pyobs_tests::run(cases)
 }
 
@@ -123,6 +128,48 @@ fn references() {
     let places = String::from_utf8(output.stdout).unwrap();
     let places: Vec<u64> = places.split_whitespace().map(|place| place.parse().unwrap()).collect();
     assert_eq!(places, printed[2..]);
+}
+
+const LEAKS: &str = "
+import ctypes, signal, sys
+library = ctypes.CDLL(sys.argv[1])
+library.NRT_MemInfo_alloc.restype = ctypes.c_void_p
+library.NRT_MemInfo_alloc.argtypes = [ctypes.c_size_t]
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print('ready', flush=True)
+signal.sigwait({signal.SIGUSR1})
+for size in range(int(sys.argv[2])):
+    library.NRT_MemInfo_alloc(size + 1)
+print('done', flush=True)
+signal.sigwait({signal.SIGUSR1})
+";
+/// More than the ring has room for: each comes with its stack.
+const LEAKED: u64 = 30_000;
+
+/// While pyobs is stopped, nobody empties the ring.
+fn overflow(python: &Python) {
+    let folder = Folder::new();
+    let library = shared_library_named(&workload("nrt.c"), &folder.join("_nrt_python.so"), &["-O1"]);
+    let mut program = python.inline(LEAKS);
+    program.arg(library).arg(LEAKED.to_string());
+    let mut program = Workload::start(program);
+    program.wait_for("ready");
+    let recording = record().pid(program.pid()).start();
+    let since = Instant::now();
+    while recording.perf_links() == 0 {
+        assert!(since.elapsed() < Duration::from_secs(20), "no probe was placed");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    recording.signal(libc::SIGSTOP);
+    program.signal(libc::SIGUSR1);
+    program.wait_for("done");
+    recording.signal(libc::SIGCONT);
+    program.signal(libc::SIGUSR1);
+    let recording = recording.wait();
+    let seen = json::count(&recording.report, "/meminfos/born");
+    let lost = json::count(&recording.report, "/loss/ring_full");
+    assert!(seen > 0 && lost > 0, "{seen} seen, {lost} lost");
+    assert_eq!(seen + lost, LEAKED, "{seen} seen, {lost} lost");
 }
 
 fn off_by_default() {
