@@ -18,6 +18,7 @@ mod readers;
 mod repo;
 mod root;
 mod setup;
+mod soak;
 mod test;
 mod toolchain;
 mod top;
@@ -37,10 +38,12 @@ cargo xtask VERB [ARG]...
   install [--prefix DIR]    put pyobs, its man page and its shell completions where sudo and the shells find them
                             (default: /usr/local)
   kernels [VERSION]...      boot Debian's kernels under QEMU and check every family of probes in each; all without VERSION
-    fuzz [TARGET] [SECONDS]   look for inputs that break the decoders of foreign bytes, ten minutes each without SECONDS; inputs
-                              found are kept as tests in tests/fuzz/corpus
+  fuzz [TARGET] [SECONDS]   look for inputs that break the decoders of foreign bytes, ten minutes each without SECONDS; inputs
+                            found are kept as tests in tests/fuzz/corpus
   bench [NAME]...           measure speed, memory and accuracy, and write docs/BENCHMARKS.md; without NAME the short ones,
                             half an hour in all
+  soak [MINUTES] [CYCLES]   see whether pyobs grows in an hour on a busy machine, what is left when it is killed at random
+                            moments, and whether programs survive a thousand attachments
   offsets [ARG]...          generate CPython's structure offsets from the debug information of interpreters
   opcodes                   generate the numbers of CPython's instructions from the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
@@ -70,6 +73,7 @@ fn run(args: &[String]) -> Result<()> {
         "kernels" => kernels::run(rest),
         "fuzz" => fuzz::run(rest),
         "bench" => bench::run(rest),
+        "soak" => soak::run(rest),
         "offsets" => offsets::run(rest),
         "opcodes" => opcodes::run(rest),
         "pythons" => interpreters::run(rest),

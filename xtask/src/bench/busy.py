@@ -171,8 +171,18 @@ def machine():
     return [web, start("load.py", port), start("frames.py"), start("pool.py")]
 
 
+def end(parts):
+    for part in parts:
+        for pid in [*(children(part.pid) if part.poll() is None else []), part.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        part.wait()
+
+
 if __name__ == "__main__":
-    start, end = float(sys.argv[1]), float(sys.argv[2])
+    begin, until = float(sys.argv[1]), float(sys.argv[2])
     parts = machine()
     try:
         time.sleep(3)
@@ -181,13 +191,7 @@ if __name__ == "__main__":
         if len(eight) != 8:
             sys.exit(f"the busy machine has {len(eight)} processes instead of 8")
         for number, probes in enumerate(sys.argv[5:]):
-            print(json.dumps(record(sys.argv[3], sys.argv[4], number, probes, start, end)), flush=True)
+            print(json.dumps(record(sys.argv[3], sys.argv[4], number, probes, begin, until)), flush=True)
         print(json.dumps(py_spy(sys.argv[4], eight)), flush=True)
     finally:
-        for part in parts:
-            for pid in [*(children(part.pid) if part.poll() is None else []), part.pid]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            part.wait()
+        end(parts)
