@@ -90,7 +90,7 @@ fn all_cpu_time(python: &Python) {
 fn pid_with_children(_: &Python) {
     let mut parent = command("sh");
     let child = burn("in_a_child", "1");
-    parent.args(["-c", "echo ready; sleep 1; \"$0\" \"$@\"; wait"]).arg(child.get_program()).args(child.get_args());
+    parent.args(["-c", "echo ready; sleep 3; \"$0\" \"$@\"; wait"]).arg(child.get_program()).args(child.get_args());
     let mut parent = Workload::start(parent);
     parent.wait_for("ready");
     let mut stranger = Workload::start(burn("in_a_stranger", "60"));
@@ -105,7 +105,7 @@ fn pid_with_children(_: &Python) {
 }
 
 fn ends_with_the_process(_: &Python) {
-    let mut burning = Workload::start(burn("until_its_end", "1"));
+    let mut burning = Workload::start(burn("until_its_end", "4"));
     burning.wait_for("ready");
     let pid = burning.pid();
     // Nothing stops the recording, so the case hangs here if it does not end.

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -17,6 +18,11 @@ static SECOND_TRIES: AtomicUsize = AtomicUsize::new(0);
 const AT_ONCE: usize = 2;
 /// A case that must run alone takes this lock for writing, any other for reading.
 static ALONE: RwLock<()> = RwLock::new(());
+
+/// How long each case took, to see which make the suite slow.
+static TOOK: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+/// How many of the slowest are shown.
+const SLOWEST: usize = 3;
 
 /// One test: a name that states the behaviour, what it needs, and what it does.
 pub struct Case {
@@ -56,6 +62,11 @@ pub fn run(cases: Vec<Case>) -> ExitCode {
         }
     }
     let conclusion = libtest_mimic::run(&arguments, cases.into_iter().map(trial).collect());
+    let mut took = std::mem::take(&mut *TOOK.lock().unwrap_or_else(PoisonError::into_inner));
+    took.sort_unstable();
+    for (time, name) in took.iter().rev().take(SLOWEST) {
+        eprintln!("slow: {:.0} s {name}", time.as_secs_f64());
+    }
     if !conclusion.has_failed() {
         folder::remove_all();
     }
@@ -70,12 +81,14 @@ fn selected(arguments: &Arguments, name: &str) -> bool {
 fn trial(case: Case) -> Trial {
     let Case { name, missing, beside, body } = case;
     let ignored = !missing.is_empty();
-    let title = name.clone();
+    let (title, of) = (name.clone(), name.clone());
     let body = move || {
         // A failed case leaves nothing half done that the lock protects, so poison is ignored.
         let _beside = beside.then(|| ALONE.read().unwrap_or_else(PoisonError::into_inner));
         let _alone = (!beside).then(|| ALONE.write().unwrap_or_else(PoisonError::into_inner));
+        let since = Instant::now();
         body();
+        TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((since.elapsed(), of.clone()));
     };
     let test = move || {
         if missing.is_empty() {
