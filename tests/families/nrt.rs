@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use pyobs_tests::{Case, Folder, Python, Record, Workload, case, command, json, needs, shared_library_named, workload};
+use pyobs_tests::{Case, Folder, Record, Workload, case, command, json, needs, shared_library_named, workload};
 use serde_json::Value;
 
 fn main() -> ExitCode {
@@ -18,10 +18,8 @@ fn main() -> ExitCode {
         of("reference_counts_match_numbas", references),
     ];
     cases.push(case("the_family_is_off_unless_asked_for", off_by_default).needs(needs::root()));
-    if let Some(python) = Python::all().iter().find(|python| python.is("3.12")) {
-        let name = "what_the_full_ring_has_no_room_for_is_counted";
-        cases.push(case(name, || overflow(python)).needs(needs::root()).needs(needs::program("cc")));
-    }
+    let full = case("what_the_full_ring_has_no_room_for_is_counted", overflow).needs(needs::root());
+    cases.push(full.needs(needs::program("cc")).needs(needs::python("3.12")));
     pyobs_tests::run(cases)
 }
 
@@ -147,10 +145,10 @@ signal.sigwait({signal.SIGUSR1})
 const LEAKED: u64 = 30_000;
 
 /// While pyobs is stopped, nobody empties the ring.
-fn overflow(python: &Python) {
+fn overflow() {
     let folder = Folder::new();
     let library = shared_library_named(&workload("nrt.c"), &folder.join("_nrt_python.so"), &["-O1"]);
-    let mut program = python.inline(LEAKS);
+    let mut program = needs::python("3.12").unwrap().inline(LEAKS);
     program.arg(library).arg(LEAKED.to_string());
     let mut program = Workload::start(program);
     program.wait_for("ready");
