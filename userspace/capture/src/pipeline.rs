@@ -121,6 +121,11 @@ impl Pipeline {
         self.stacks.has_learned()
     }
 
+    /// When a line was last looked up in a line table that is not kept.
+    pub fn long_table_at(&self) -> Option<Instant> {
+        self.stacks.long_table_at()
+    }
+
     /// Runs one turn of the collectors.
     pub fn advance(&mut self) {
         let maps_read = self.context.processes.maps_read();

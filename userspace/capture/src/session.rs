@@ -45,6 +45,8 @@ use self::requested::Requested;
 /// process is polled often for the second, in which its interpreter is found and its libraries get probes.
 const NEWBORN: Duration = Duration::from_millis(200);
 const STARTS: Duration = Duration::from_secs(1);
+/// How long polls stay frequent after a new line of a function with a long line table.
+const LONG_TABLES: Duration = Duration::from_secs(2);
 const COST_PERIOD: Duration = Duration::from_secs(1);
 
 pub struct Session {
@@ -223,6 +225,7 @@ impl Session {
         match processes.grew_at().elapsed() {
             age if age < NEWBORN && processes.has_targets() => News::Newborn,
             age if age < STARTS => News::Process,
+            _ if self.pipeline.long_table_at().is_some_and(|at| at.elapsed() < LONG_TABLES) => News::LongTable,
             _ if has_learned => News::Code,
             _ => News::None,
         }

@@ -87,6 +87,8 @@ pub struct Stacks<P> {
 struct Reading {
     /// Whether code not known before was read.
     learned: bool,
+    /// When a line was last looked up in a table that is not kept.
+    long_table_at: Option<Instant>,
     tables: Bucket,
 }
 
@@ -120,7 +122,11 @@ impl<P> Stacks<P> {
             asked: HashSet::default(),
             parked: VecDeque::new(),
             merged: Vec::new(),
-            reading: Reading { learned: false, tables: Bucket::new(TABLES_SHARE, TABLES_SAVED_MAX) },
+            reading: Reading {
+                learned: false,
+                long_table_at: None,
+                tables: Bucket::new(TABLES_SHARE, TABLES_SAVED_MAX),
+            },
         }
     }
 
@@ -252,6 +258,11 @@ impl<P> Stacks<P> {
         std::mem::take(&mut self.reading.learned)
     }
 
+    /// When a line was last looked up in a line table that is not kept.
+    pub fn long_table_at(&self) -> Option<Instant> {
+        self.reading.long_table_at
+    }
+
     /// Announces that no more stacks will come, and the caller waits for the remaining names.
     pub fn hurry(&self) {
         self.namer.hurry();
@@ -368,6 +379,9 @@ fn python(
     });
     if let Err(reason) = line {
         events.push(Event::Loss { at, reason, count: 1 });
+    }
+    if code.has_long_table() {
+        reading.long_table_at = Some(Instant::now());
     }
     let frame = Frame {
         kind: FrameKind::Python,

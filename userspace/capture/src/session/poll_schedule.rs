@@ -24,6 +24,8 @@ const SHORT: Duration = Duration::from_millis(10);
 /// A recording that is cut off lacks at most a second. A stack with a new function comes from one poll and is written at the
 /// next.
 const LONGEST: Duration = Duration::from_millis(400);
+/// The lines that a function with a long table first ran in the last moments of its process are lost.
+const LONG_TABLE: Duration = Duration::from_millis(100);
 /// Limits how often a program that keeps creating code that cannot be copied can wake us.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);
 
@@ -36,6 +38,8 @@ pub enum News {
     None,
     /// Code not known before.
     Code,
+    /// Lines of a function whose line table is read from the process again for each new line.
+    LongTable,
     /// A new process.
     Process,
     /// A process that the user chose, just started.
@@ -135,11 +139,12 @@ impl PollSchedule {
         self.period = match news {
             News::Newborn => NEWBORN,
             News::Process => SHORT,
+            News::LongTable => (self.period * 2).min(LONG_TABLE),
             News::Code | News::None => (self.period * 2).min(LONGEST),
         };
         let gap = match news {
-            News::None if self.was_called => (self.call_gap * 2).min(CALL_GAP_MAX),
-            News::None => self.call_gap,
+            News::None | News::LongTable if self.was_called => (self.call_gap * 2).min(CALL_GAP_MAX),
+            News::None | News::LongTable => self.call_gap,
             News::Code | News::Process | News::Newborn => Self::CALL_GAP,
         };
         let has_changed = gap != self.call_gap;
@@ -163,6 +168,12 @@ mod tests {
             assert_eq!(poll_schedule.period, Duration::from_millis(period), "{news:?}");
         }
         for _ in 0..10 {
+            poll_schedule.found(News::None);
+        }
+        assert_eq!(poll_schedule.period, LONGEST);
+        poll_schedule.found(News::LongTable);
+        assert_eq!(poll_schedule.period, LONG_TABLE);
+        for _ in 0..2 {
             poll_schedule.found(News::None);
         }
         assert_eq!(poll_schedule.period, LONGEST);
