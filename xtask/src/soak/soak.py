@@ -30,6 +30,7 @@ WARM_UP, LEAST = 10, 20
 # How much the last quarter of the minutes may exceed the first one.
 GROWTH = 1.05
 KILLS = 20
+CYCLES_A_LINE = 50
 # Long enough for the start of pyobs on a busy machine.
 KILL_AFTER_MAX = 20
 FAMILIES = "cpu,offcpu,gil,eval,arena,shm,nrt,ucx,redundancy"
@@ -187,11 +188,14 @@ def attached(pyobs, file, interpreters, cycles):
     wrong = []
     try:
         time.sleep(1)
-        for _ in range(cycles):
+        begun = time.monotonic()
+        for cycle in range(1, cycles + 1):
             command = [pyobs, "record", "--probe", FAMILIES, "--duration", str(random.uniform(0.05, 0.5)), "-o", file]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             wrong += [done.stderr] if done.returncode else []
             remove(file)
+            if cycle % CYCLES_A_LINE == 0 or cycle == cycles:
+                print(json.dumps({"cycles": cycle, "seconds": round(time.monotonic() - begun, 1)}), flush=True)
     finally:
         for program in programs.values():
             program.terminate()
@@ -217,14 +221,13 @@ def main(minutes, cycles, pyobs, folder, program, libucp, library, *interpreters
             why = killed(pyobs, file, after)
             print(json.dumps({"kill": number + 1, "after_s": round(after, 2), "wrong": why}), flush=True)
             wrong += [why] if why else []
-        begun = time.monotonic()
-        wrong += attached(pyobs, file, interpreters, int(cycles))
-        print(json.dumps({"cycles": int(cycles), "seconds": round(time.monotonic() - begun, 1)}), flush=True)
     finally:
         for part in parts:
             os.killpg(part.pid, signal.SIGKILL)
             part.wait()
         busy.end(machine)
+    # The programs of all interpreters are load enough; beside the rest of it a cycle takes five times as long.
+    wrong += attached(pyobs, file, interpreters, int(cycles))
     sys.exit("; ".join(wrong))
 
 
