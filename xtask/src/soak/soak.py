@@ -134,7 +134,7 @@ def kernel_objects():
 def watch(minutes, pyobs, file):
     """Records for some minutes, and returns the measures of each."""
     remove(file)
-    command = [pyobs, "record", "--probe", "+ucx,redundancy", "--duration", str(60 * minutes + 30), "-o", file]
+    command = [pyobs, "record", "--probe", "+ucx,+redundancy", "--duration", str(60 * minutes + 30), "-o", file]
     child = subprocess.Popen(command, **QUIET)
     begun, before, rows = time.monotonic(), 0.0, []
     for minute in range(1, minutes + 1):
@@ -165,7 +165,7 @@ def killed(pyobs, file, after):
     """Kills a recording pyobs, and returns what is wrong then."""
     before = kernel_objects()
     remove(file)
-    child = subprocess.Popen([pyobs, "record", "--probe", "+ucx,redundancy", "-o", file], **QUIET)
+    child = subprocess.Popen([pyobs, "record", "--probe", "+ucx,+redundancy", "-o", file], **QUIET)
     time.sleep(after)
     its = kernel_objects() - before
     child.kill()
