@@ -261,5 +261,7 @@ fn open(options: &Options) -> Result<Object, StartError> {
         Family::Arena => !options.libraries.is_empty(),
         _ => options.probes.contains(&family),
     };
-    Ok(Object::open(features, options.walk.pages(), registry::contents(has_maps))?)
+    let mut object = Object::open(features, options.walk.pages(), registry::contents(has_maps))?;
+    object.load_together(|family| options.probes.contains(&family));
+    Ok(object)
 }

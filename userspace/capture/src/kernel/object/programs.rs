@@ -1,5 +1,9 @@
 //! Loading of the object's programs, and the verifier's verdicts.
 
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use aya::programs::{Program, ProgramError};
 use pyobs_model::Family;
 
@@ -20,6 +24,9 @@ pub struct Verified {
     pub outcome: Result<Option<u32>, ObjectError>,
 }
 
+/// Bounds the programs that are verified at once.
+const AT_ONCE: usize = 4;
+
 /// A program, and the BTF number of the type that it attaches to, if any.
 pub(super) struct Known {
     spec: ProgramSpec,
@@ -34,6 +41,15 @@ impl Known {
             Kind::Iterator(over) => iterators::number(btf, over),
         };
         Self { spec, number }
+    }
+
+    fn load(&self, program: &mut Program) -> Result<(), ObjectError> {
+        let number = match self.spec.kind {
+            Kind::Plain => 0,
+            Kind::Typed(of) | Kind::Iterator(of) => self.number.ok_or(ObjectError::NoType(of))?,
+        };
+        let refused = |error| ObjectError::Program(Refusal::new(self.spec.name, &error));
+        load(program, self.spec.kind, number).map_err(refused)
     }
 }
 
@@ -54,14 +70,34 @@ impl Object {
 
     /// Loads a program, unless it is loaded already.
     pub fn load(&mut self, name: &'static str) -> Result<(), ObjectError> {
-        let known = self.known.iter().find(|known| known.spec.name == name);
-        let (kind, number) = known.map_or((Kind::Plain, None), |known| (known.spec.kind, known.number));
-        let program = self.ebpf.program_mut(name).ok_or(ObjectError::Missing(name))?;
-        let number = match kind {
-            Kind::Plain => 0,
-            Kind::Typed(of) | Kind::Iterator(of) => number.ok_or(ObjectError::NoType(of))?,
+        let plain = Known { spec: ProgramSpec::new(name, &[]), number: None };
+        let known = self.known.iter().find(|known| known.spec.name == name).unwrap_or(&plain);
+        known.load(self.ebpf.program_mut(name).ok_or(ObjectError::Missing(name))?)
+    }
+
+    /// Loads the programs that the wanted families cannot do without, several at once, because a program keeps the
+    /// verifier busy for up to a quarter of a second. One that is refused is left to [`Object::load`], which says why.
+    pub fn load_together(&mut self, wanted: impl Fn(Family) -> bool) {
+        let is_needed = |spec: &ProgramSpec| !spec.optional && spec.families.iter().copied().any(&wanted);
+        let known = &self.known;
+        let find = |name| known.iter().find(|known| known.spec.name == name && is_needed(&known.spec));
+        let programs = self.ebpf.programs_mut().filter_map(|(name, program)| Some((find(name)?, program)));
+        let programs: Vec<(&Known, &mut Program)> = programs.collect();
+        let (count, queue) = (programs.len(), Mutex::new(programs.into_iter()));
+        let load = || {
+            let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some((known, program)) = next() {
+                let _ = known.load(program);
+            }
         };
-        load(program, kind, number).map_err(|error| ObjectError::Program(Refusal::new(name, &error)))
+        let at_once = thread::available_parallelism().map_or(1, NonZero::get).min(AT_ONCE).min(count);
+        thread::scope(|scope| {
+            for _ in 1..at_once {
+                // Without the thread, the others load its share.
+                let _ = thread::Builder::new().name("load".into()).spawn_scoped(scope, load);
+            }
+            load();
+        });
     }
 }
 
