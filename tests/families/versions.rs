@@ -156,7 +156,7 @@ fn code_that_lives_is_named(recording: &Recording) {
     assert!(count * 1000 <= all.max(1000), "{count} of {all}: {} {nameless:#?}", recording.report["stacks"]);
 }
 
-/// Code objects that reuse each other's memory, for about 50 ms each.
+/// Code objects that reuse each other's memory, most of them for about 50 ms.
 fn code_made_in_turn(python: &Python) {
     const RATE: u32 = 499;
     let (recording, truth) = record(python, "short_code.py", RATE, "");

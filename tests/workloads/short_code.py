@@ -1,4 +1,4 @@
-"""Code that is compiled, run briefly and dropped, one after the other, mostly at the same address.
+"""Code that is compiled, run and dropped, one after the other, mostly at the same address.
 
 Prints the CPU seconds of each function: [[name, file, seconds], ...].
 """
@@ -11,12 +11,15 @@ import types
 
 COUNT = 24
 SECONDS = 0.05
+# Long enough that a profiler may take what it knows about the code for settled.
+SETTLED_SECONDS = 1.3
 
 truth = []
+length = SECONDS
 
 
 def burn():
-    end = time.process_time() + SECONDS
+    end = time.process_time() + length
     while time.process_time() < end:
         sum(range(5000))
 
@@ -42,20 +45,29 @@ def call(burn):
     burn()
 
 
+def run_copy(name):
+    names = {"co_name": name}
+    if sys.version_info >= (3, 11):
+        names["co_qualname"] = name
+    run(types.FunctionType(call.__code__.replace(**names), globals()), name, call.__code__.co_filename.rsplit("/", 1)[-1])
+
+
 def copies():
     """Runs functions that share everything but their names."""
-    file = call.__code__.co_filename.rsplit("/", 1)[-1]
     for number in range(COUNT):
-        name = "copy_%02d" % number
-        names = {"co_name": name}
-        if sys.version_info >= (3, 11):
-            names["co_qualname"] = name
-        function = types.FunctionType(call.__code__.replace(**names), globals())
-        run(function, name, file)
-        del function
+        run_copy("copy_%02d" % number)
+
+
+def replaced():
+    """Runs two such functions for long, each followed by one that runs briefly."""
+    global length
+    for number in range(2):
+        for name, length in ("settled", SETTLED_SECONDS), ("successor", 2 * SECONDS):
+            run_copy("%s_%d" % (name, number))
 
 
 templates()
 if sys.version_info >= (3, 8):
     copies()
+    replaced()
 print(json.dumps({"truth": truth}))

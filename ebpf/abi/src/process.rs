@@ -99,6 +99,8 @@ pub struct Layout {
     pub check_last: u32,
     /// `str`: the offset of the text of an ASCII string. 0 if texts do not go into the check word.
     pub check_text: u32,
+    /// In that part: `co_version`, which no two code objects of an interpreter share; [`NONE`] before 3.12.
+    pub check_version: u32,
     /// `PyCodeObject`: the number of bytes to copy (0 disables copies), and the offsets of `co_qualname` (`co_name`
     /// before 3.11), `co_filename` and the line table.
     pub code_size: u32,
@@ -153,7 +155,7 @@ pub const FRAME_MAX: usize = 144;
 /// Bounds `Layout::frame_window`.
 pub const WINDOW_MAX: usize = 1904;
 
-shared!(Layout, 140);
+shared!(Layout, 144);
 
 /// Bounds `Layout::check_size`, and the number of words that go into a check word. Later words are ignored by both
 /// sides.

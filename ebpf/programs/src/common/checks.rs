@@ -2,16 +2,23 @@
 
 use core::{ffi::c_void, hint::black_box};
 
-use aya_ebpf::{helpers::generated::bpf_probe_read_user, macros::map, maps::PerCpuArray};
-use pyobs_abi::process::{CHECK_MAX, CHECK_WORDS, Check, Layout, Tail};
+use aya_ebpf::{helpers::generated::bpf_probe_read_user, macros::map, maps::Array};
+use pyobs_abi::process::{CHECK_MAX, CHECK_WORDS, Check, Layout, NONE, Tail};
 
-use super::walk::{SLOTS, Walk, state};
+use super::{
+    maps::AT_A_PAGE,
+    memory::user,
+    walk::{SLOTS, Walk, state},
+};
 
 /// Times here are in units of 2^20 ns.
 const TIME_SHIFT: u64 = 20;
 /// The age up to which a remembered check word is used. At the default sampling rate every word is read again, at 1 kHz
 /// every fifth time.
 const AGE_MAX: u32 = 5;
+/// The age up to which it is used if the code object still has its version. Code objects of two interpreters can have
+/// the same version, so one that ends can leave its place to another.
+const SAME_VERSION_AGE_MAX: u32 = 256;
 /// A word that changed within this time is always read again: a program that makes, runs and drops code over and over
 /// often reuses an address.
 const SETTLED: u32 = 1000;
@@ -22,6 +29,8 @@ const ENTRIES: usize = 1024;
 pub const NO_CODE: u64 = 0;
 /// The memory cannot be read.
 pub const UNREADABLE: u64 = 1 << 32;
+/// Above the check word: this CPU has seen the code object before.
+pub const SEEN: u64 = 1 << 33;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -33,6 +42,9 @@ struct Entry {
     pid: u32,
     /// 0 if it is not a code object.
     check: u32,
+    /// 0 if it has none.
+    version: u32,
+    padding: u32,
 }
 
 const PART_WORDS: usize = CHECK_MAX / 8;
@@ -45,19 +57,20 @@ struct Checks {
     part: Part,
 }
 
-/// One for each CPU and walking context.
+/// One for each walk. Not a per-CPU array, whose values may not be this large. User space sets the size.
 #[map]
-static CHECKS: PerCpuArray<Checks> = PerCpuArray::with_max_entries(SLOTS, 0);
+static CHECKS: Array<Checks> = Array::with_max_entries(SLOTS, AT_A_PAGE);
 
-/// Returns the check word of the code object at `code`, or [`NO_CODE`], or [`UNREADABLE`], for this walk.
+/// Returns the check word of the code object at `code` and whether it is [`SEEN`], or [`NO_CODE`], or [`UNREADABLE`],
+/// for this walk.
 ///
 /// A global function, so that the verifier checks it once rather than for every frame of a step.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn check_code(number: u32, code: u64) -> u64 {
     let Some(walk) = state(number) else { return UNREADABLE };
-    let Some(checks) = CHECKS.get_ptr_mut(walk.slot) else { return UNREADABLE };
-    // SAFETY: the pointer is into this CPU's value, which only the walk in this slot uses.
+    let Some(checks) = CHECKS.get_ptr_mut(number) else { return UNREADABLE };
+    // SAFETY: the pointer is into the walk's own element.
     let checks = unsafe { &mut *checks };
     checks.check(walk, code)
 }
@@ -69,10 +82,13 @@ impl Checks {
         let index = ((code >> 4) ^ (code >> 14)) as usize & (ENTRIES - 1);
         let entry = self.entries[index];
         let is_known = entry.code == code && entry.pid == pid;
-        if is_known && now.wrapping_sub(entry.read) < AGE_MAX && entry.read.wrapping_sub(entry.since) >= SETTLED {
-            return entry.check.into();
-        }
         let layout = &walk.layout;
+        if is_known && entry.check != 0 && entry.read.wrapping_sub(entry.since) >= SETTLED {
+            let age = now.wrapping_sub(entry.read);
+            if age < AGE_MAX || (age < SAME_VERSION_AGE_MAX && has_version(layout, code, entry.version)) {
+                return u64::from(entry.check) | SEEN;
+            }
+        }
         let is_read = read_object(&mut self.part, layout, code);
         let type_ = word(&self.part, layout.check_type);
         let check = if walk.code_type != 0 && (!is_read || type_ != walk.code_type) {
@@ -82,10 +98,28 @@ impl Checks {
         } else {
             return UNREADABLE;
         };
-        let since = if is_known && entry.check == check { entry.since } else { now };
-        self.entries[index] = Entry { code, read: now, since, pid, check };
-        check.into()
+        let is_same = is_known && entry.check == check;
+        let since = if is_same { entry.since } else { now };
+        let version = version(&self.part, layout);
+        self.entries[index] = Entry { code, read: now, since, pid, check, version, padding: 0 };
+        if is_same && check != 0 { u64::from(check) | SEEN } else { check.into() }
     }
+}
+
+/// Whether the code object at `code` still has this version, which is not 0.
+#[inline(always)]
+fn has_version(layout: &Layout, code: u64, version: u32) -> bool {
+    let offset = layout.check_start.wrapping_add(layout.check_version);
+    version != 0 && user::<u32>(code.wrapping_add(offset.into())) == Some(version)
+}
+
+/// Returns the version of the code object in `part`, or 0 if it has none.
+#[inline(always)]
+fn version(part: &Part, layout: &Layout) -> u32 {
+    if layout.check_version == NONE {
+        return 0;
+    }
+    (word(part, layout.check_version) >> ((layout.check_version & 4) * 8)) as u32
 }
 
 /// Returns the check word of the code object at `code`, or `None` if it cannot be read. Remembers nothing.

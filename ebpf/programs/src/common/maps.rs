@@ -12,6 +12,10 @@ use pyobs_abi::{
     record::Loss,
 };
 
+/// `BPF_F_MMAPABLE`: makes the elements of an array begin at a page, and so at cache lines.
+/// <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>
+pub const AT_A_PAGE: u32 = 1 << 10;
+
 /// The records of all families but `redundancy`. User space sets the size.
 #[map]
 pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);

@@ -66,11 +66,11 @@ impl Walk {
         let Some(place) = Place::new(self.mapping_set, pc, self.sample.header.time) else {
             return Err(native::NO_MAPPING);
         };
-        let rule = match tables::remembered(self.slot, place) {
+        let rule = match tables::remembered(self.number, place) {
             Some(rule) => rule,
             None => {
                 let rule = self.look_up(pc)?;
-                tables::remember(self.slot, place, rule);
+                tables::remember(self.number, place, rule);
                 rule
             }
         };

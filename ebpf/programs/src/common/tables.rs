@@ -4,13 +4,13 @@
 use aya_ebpf::{
     btf_maps::{self, ArrayOfMaps},
     macros::{btf_map, map},
-    maps::{Array, PerCpuArray},
+    maps::Array,
 };
 use pyobs_abi::unwind::{
     CHUNK_ROWS, CHUNKS_MAX, FILES_MAX, File, MAPPINGS_MAX, Mapping, PAGE_BITS, PROCESS_MAPPINGS_MAX, Rule,
 };
 
-use super::walk::SLOTS;
+use super::{maps::AT_A_PAGE, walk::SLOTS};
 
 #[map]
 pub static FILES: Array<File> = Array::with_max_entries(FILES_MAX, 0);
@@ -18,8 +18,8 @@ pub static FILES: Array<File> = Array::with_max_entries(FILES_MAX, 0);
 #[map]
 static MAPPINGS: Array<Mapping> = Array::with_max_entries(MAPPINGS_MAX, 0);
 
-/// `BPF_F_MMAPABLE`: user space fills a chunk by a copy instead of a system call for each row.
-const MMAPABLE: usize = 1 << 10;
+/// User space fills a chunk by a copy instead of a system call for each row.
+const MMAPABLE: usize = AT_A_PAGE as usize;
 
 /// The space of rows. User space adds chunks as it needs them.
 #[btf_map]
@@ -62,7 +62,7 @@ pub extern "C" fn find_mapping(start: u32, count: u32, address: u64) -> u64 {
     u64::MAX
 }
 
-/// An instruction of a process, within about a second. The time makes the walker ask for a rule again, so that user
+/// An instruction of a process, within about nine seconds. The time makes the walker ask for a rule again, so that user
 /// space sees which tables are in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -73,8 +73,8 @@ pub struct Place {
 }
 
 const ADDRESS_BITS: u32 = 48;
-/// The unit of time: 2^30 ns.
-const SECOND_BITS: u32 = 30;
+/// The unit of time: 2^33 ns.
+const TIME_BITS: u32 = 33;
 
 impl Place {
     /// `None` for what is not an address of a known process.
@@ -84,7 +84,7 @@ impl Place {
             return None;
         }
         let low = (u64::from(mapping_set) << ADDRESS_BITS) | address;
-        Some(Self { low, high: (((time >> SECOND_BITS) as u32) << 16) | (mapping_set >> 16) })
+        Some(Self { low, high: (((time >> TIME_BITS) as u32) << 16) | (mapping_set >> 16) })
     }
 
     #[inline(always)]
@@ -103,24 +103,24 @@ struct Found {
 
 const FOUND: usize = 2048;
 
-/// The rules that a CPU found lately, for each walking context. Stacks are much like those before. A lookup of a
-/// mapping, its file and its rows touches a dozen places in memory, which are not in the CPU's caches if samples are
-/// far apart.
+/// The rules that each walk found lately. Stacks are much like those before. A lookup of a mapping, its file and its
+/// rows touches a dozen places in memory, which are not in the CPU's caches if samples are far apart. User space sets
+/// the size.
 #[map]
-static RULES: PerCpuArray<[Found; FOUND]> = PerCpuArray::with_max_entries(SLOTS, 0);
+static RULES: Array<[Found; FOUND]> = Array::with_max_entries(SLOTS, AT_A_PAGE);
 
-/// Returns the rule that is remembered for a place, in a walk of this slot.
+/// Returns the rule that the walk of this number remembers for a place.
 #[inline(always)]
-pub fn remembered(slot: u32, place: Place) -> Option<Rule> {
-    let rules = RULES.get_ptr(slot)?;
-    // SAFETY: the pointer is to this CPU's value, which only the walk in this slot uses.
+pub fn remembered(walk: u32, place: Place) -> Option<Rule> {
+    let rules = RULES.get_ptr(walk)?;
+    // SAFETY: the pointer is to the walk's own element.
     let found = unsafe { &(*rules)[place.index()] };
     (found.low == place.low && (found.rest >> 32) as u32 == place.high).then_some(Rule(found.rest as u32))
 }
 
 #[inline(always)]
-pub fn remember(slot: u32, place: Place, rule: Rule) {
-    let Some(rules) = RULES.get_ptr_mut(slot) else { return };
+pub fn remember(walk: u32, place: Place, rule: Rule) {
+    let Some(rules) = RULES.get_ptr_mut(walk) else { return };
     let found = Found { low: place.low, rest: (u64::from(place.high) << 32) | u64::from(rule.0) };
     // SAFETY: as in `remembered`.
     unsafe { (*rules)[place.index()] = found };

@@ -335,15 +335,16 @@ impl Walk {
         *word = loop_word(native_address(*word), count);
     }
 
+    /// Takes a Python frame. `is_seen` if a walk on this CPU had its code object before.
     #[inline(always)]
-    pub fn push(&mut self, frame: Frame) {
+    pub fn push(&mut self, frame: Frame, is_seen: bool) {
         let before = self.sample.kernel_frames as usize + self.sample.native_frames as usize;
         let index = before + 2 * self.sample.frames as usize;
         self.words[index & (WORDS - 1)] = frame.address;
         self.words[(index + 1) & (WORDS - 1)] = frame.detail;
         self.sample.frames += 1;
         let pid = self.sample.header.pid;
-        if frame.check() != 0 && new_code::is_first_seen(pid, frame.address, frame.check()) {
+        if !is_seen && frame.check() != 0 && new_code::is_first_seen(pid, frame.address, frame.check()) {
             let is_copied = self.layout.code_size != 0 && copy_code(self.number, frame.address, frame.check()) != 0;
             self.has_unknown_code |= u64::from(!is_copied);
         }

@@ -16,7 +16,7 @@ use pyobs_abi::{
 };
 
 use crate::common::{
-    maps::control,
+    maps::{AT_A_PAGE, control},
     ring::{self, Route},
 };
 
@@ -37,10 +37,6 @@ const PLENTY_SHIFT: u32 = 2;
 const LEAST: u64 = (8 << 32) * 1024 / (ADJUST_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
 const MEAN_SHIFT: u32 = 3;
-
-/// `BPF_F_MMAPABLE`: makes the elements begin at a page, and so at cache lines.
-/// <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>
-const AT_A_PAGE: u32 = 1 << 10;
 
 #[map]
 static SLEEPS: Array<Sleeper> = Array::with_max_entries(SLEEPERS, AT_A_PAGE);

@@ -27,6 +27,12 @@ fn line_word(layout: &Layout) -> u32 {
     layout.code.firstlineno & !7
 }
 
+/// The offset of `co_version` from 3.12 on: the sixth `int` after `co_firstlineno` (`_PyCode_DEF` in
+/// <https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h>).
+pub fn version(layout: &Layout) -> u32 {
+    layout.code.firstlineno + 24
+}
+
 /// The range of a code object's words that go into its check word. CPython later changes nothing between the
 /// first and the last (`_PyCode_DEF` in
 /// <https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h>). From 3.12 on, one of them is

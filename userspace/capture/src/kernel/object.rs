@@ -152,6 +152,8 @@ impl Object {
             .map_max_entries(messages::MAP, messages::ring_bytes(level))
             .map_max_entries("RECORDS", RING_BYTES)
             .map_max_entries("WALKS", walk_states()?)
+            .map_max_entries("CHECKS", walk_states()?)
+            .map_max_entries("RULES", walk_states()?)
             .load(OBJECT)
             .map_err(ObjectError::Load)?;
         Ok(Self {

@@ -18,7 +18,7 @@ use pyobs_abi::{
 };
 
 use super::{
-    checks::{NO_CODE, UNREADABLE, check_code},
+    checks::{NO_CODE, SEEN, UNREADABLE, check_code},
     memory::user,
     walk::{CONTINUE, Phase, STOP, Walk},
 };
@@ -101,7 +101,8 @@ impl Walk {
         if code < LOWEST_OBJECT {
             return Step::Bad(walk::FRAME_INVALID);
         }
-        let check = match check_code(self.number, code) {
+        let checked = check_code(self.number, code);
+        let check = match checked {
             UNREADABLE => 0,
             NO_CODE if self.anchored => return Step::Drop(walk::FRAME_INVALID),
             // The holder of the GIL runs on while its frames are walked.
@@ -113,7 +114,7 @@ impl Walk {
             0 => instruction.wrapping_sub(v3_13::bytecode(self, code)) as i64,
             unit => v3_6::offset(instruction, unit),
         };
-        self.push(Frame::python(code, check, offset));
+        self.push(Frame::python(code, check, offset), checked & SEEN != 0);
         if v3_11::is_entry(self) {
             return Step::EndOfChain(previous);
         }
