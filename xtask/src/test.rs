@@ -43,7 +43,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Err(error) => eprintln!("skipped the readers of npm: {error:#}"),
     }
     if options.wants(kernels::TESTS) {
-        match kernels::of_tests(options.all).and_then(|wanted| kernels::check(&wanted)) {
+        // The guests use one core and a half, and the build of the tests has long stretches with one.
+        let (built, checked) = thread::scope(|scope| {
+            let checked = scope.spawn(|| kernels::of_tests(options.all).and_then(|wanted| kernels::check(&wanted)));
+            (succeeds(command(&options, &list, &["--no-run"])), checked.join())
+        });
+        if !built? {
+            bail!("the tests do not compile; see above");
+        }
+        match checked.unwrap_or_else(|panic| panic::resume_unwind(panic)) {
             Ok(_) => options.environment.push(("PYOBS_KERNELS", kernels::results())),
             Err(error) => eprintln!("skipped the kernels: {error:#}"),
         }
@@ -84,7 +92,7 @@ fn run_suites(options: &Options, list: &Path) -> Result<()> {
     fs::create_dir_all(repo::target().join("flaky"))?;
     fs::write(&flaky, "")?;
     for filter in if options.filters.is_empty() { &none[..] } else { &options.filters } {
-        let mut command = command(options, list);
+        let mut command = command(options, list, &["--no-fail-fast"]);
         if !filter.is_empty() {
             command.args(["--", filter]);
         }
@@ -93,8 +101,8 @@ fn run_suites(options: &Options, list: &Path) -> Result<()> {
     }
     // A part of the suite says nothing about how often cases are flaky.
     if options.filters.is_empty() {
-        let mut last = command(options, list);
-        last.args(["--test", "flaky"]).env("PYOBS_FLAKY", &flaky);
+        let mut last = command(options, list, &["--no-fail-fast", "--test", "flaky"]);
+        last.env("PYOBS_FLAKY", &flaky);
         all &= succeeds(last)?;
     }
     if all { Ok(()) } else { bail!("tests failed; see above") }
@@ -104,9 +112,9 @@ fn succeeds(mut command: Command) -> Result<bool> {
     Ok(command.status()?.success())
 }
 
-fn command(options: &Options, list: &Path) -> Command {
+fn command(options: &Options, list: &Path, arguments: &[&str]) -> Command {
     let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
+    command.args(["test", "--workspace"]).args(arguments);
     command.env("PYOBS_BIN", repo::pyobs()).env("PYOBS_PYTHONS", list);
     if options.all {
         command.env("PYOBS_ALL", "1");
