@@ -205,6 +205,14 @@ def executed():
     exec(compile("\n" * 700 + "def far():\n" + "\n" * 300 + "  leaf()\nfar()\n", "/no/such/far away.py", "exec"), names)
 
 
+def executed_deep():
+    def level(depth):
+        text = "level(%d)" % (depth - 1) if depth else "leaf()"
+        exec(compile("\n" * depth + text, "<level_%d>" % depth, "exec"), {"level": level, "leaf": leaf})
+
+    level(25)
+
+
 def from_c():
     sorted([1], key=lambda one: leaf())
     list(map(leaf_of_one, [1]))
@@ -284,7 +292,8 @@ def with_cells_and_many_variables(a=1, b=2, *args, c=3, **kwargs):
 
 SCENARIOS = [
     sorts, releases_the_gil, closure, methods, lambdas, comprehensions, generator_expression, generators, coroutines, class_body,
-    metaclass, decorators, recursion, executed, from_c, exceptions, many_lines, imported, größe, with_cells_and_many_variables,
+    metaclass, decorators, recursion, executed, executed_deep, from_c, exceptions, many_lines, imported, größe,
+    with_cells_and_many_variables,
 ]
 
 if __name__ == "__main__":
