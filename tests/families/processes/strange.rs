@@ -85,7 +85,7 @@ fn main_thread_ended(before: bool) {
         let (tids, pid) = (json::parse(&program.line()), program.pid());
         program.wait_for("ready");
         let used = used_s(pid, &tids);
-        let recording = Record::new().rate(RATE).pid(pid).seconds(3.5).run();
+        let recording = Record::new().rate(RATE).pid(pid).seconds(4.2).run();
         let truth = used_s(pid, &tids).into_iter().zip(used).map(|(after, before)| after - before).collect();
         // The program must end by itself to remove its segment.
         let ended = program.wait();
