@@ -183,11 +183,15 @@ impl Drop for Terminal {
     }
 }
 
-/// Makes standard input the controlling terminal of a new session. The kernel kills the process with its parent.
+/// Makes standard input the controlling terminal of a new session. The kernel kills the process with its parent. No signal is
+/// ignored, even if the tests run under `nohup`.
 fn take_terminal() -> std::io::Result<()> {
     // SAFETY: these calls take numbers, and descriptor 0 is the terminal.
     let result = unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
         libc::setsid();
         libc::ioctl(0, libc::TIOCSCTTY, 0)
     };

@@ -279,7 +279,7 @@ fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
         check_first: first - check_start,
         check_last: last - check_start,
         check_text: if checks_texts { unicode.ascii_data } else { 0 },
-        check_version: if checks_texts { NONE } else { names::version(layout) - check_start },
+        check_version: names::version(layout).map_or(NONE, |version| version - check_start),
         code_size: names::object_size(layout).unwrap_or(0),
         code_name: names::qualified(layout),
         code_file: layout.code.filename,

@@ -27,10 +27,11 @@ fn line_word(layout: &Layout) -> u32 {
     layout.code.firstlineno & !7
 }
 
-/// The offset of `co_version` from 3.12 on: the sixth `int` after `co_firstlineno` (`_PyCode_DEF` in
-/// <https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h>).
-pub fn version(layout: &Layout) -> u32 {
-    layout.code.firstlineno + 24
+/// The offset of `co_version` from 3.12 on, if the check word covers it: the sixth `int` after `co_firstlineno`
+/// (`_PyCode_DEF` in <https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h>).
+pub fn version(layout: &Layout) -> Option<u32> {
+    let offset = layout.code.firstlineno.checked_add(24)?;
+    (!checks_texts(layout) && check_words(layout).contains(&(offset & !7))).then_some(offset)
 }
 
 /// The range of a code object's words that go into its check word. CPython later changes nothing between the
