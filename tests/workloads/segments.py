@@ -30,6 +30,10 @@ class Worker:
         line = {"pid": os.getpid(), "dev": found.st_dev, "ino": found.st_ino, "name": name}
         os.write(self.log, (json.dumps(line) + "\n").encode())
 
+    def size(self, least, most):
+        """Mostly not whole pages, but the kernel maps and removes whole ones."""
+        return PAGE * self.random.randint(least, most) - self.random.choice([0, self.random.randrange(PAGE)])
+
     def make(self):
         self.made += 1
         name = "%s_%d_%d" % (PREFIX, os.getpid(), self.made)
@@ -41,11 +45,11 @@ class Worker:
             fd = os.open(SHM + name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             self.names.append(name)
         self.made_one(fd, name)
-        os.ftruncate(fd, PAGE * self.random.randint(1, 8))
+        os.ftruncate(fd, self.size(1, 8))
         self.fds.append(fd)
 
     def anonymous(self):
-        size = PAGE * self.random.randint(2, 8)
+        size = self.size(2, 8)
         at = libc.mmap(None, size, 3, SHARED | ANONYMOUS, -1, 0)
         self.mappings.append((at, size))
 

@@ -33,16 +33,77 @@ pub struct Known {
 
 shared!(Known, 8);
 
-/// The value of `SHM_HOLDERS`, keyed by tgid: the range that holds all mappings of segments. `end` is 0 if there are
-/// none.
+/// A range of addresses; `end` is 0 if there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hull {
+pub struct Range {
     pub start: u64,
     pub end: u64,
 }
 
-shared!(Hull, 16);
+shared!(Range, 16);
+
+/// The value of `SHM_HOLDERS`, which the kernel side writes, and of `SHM_FOUND`, which user space writes, both keyed by
+/// tgid: ranges that contain all mappings of segments. They may contain other memory, too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    pub ranges: [Range; 4],
+}
+
+shared!(Bounds, 64);
+
+const NONE: Range = Range { start: 0, end: 0 };
+
+impl Range {
+    const fn length(self) -> u64 {
+        self.end.wrapping_sub(self.start)
+    }
+
+    /// The range that contains both; the other one if this is none.
+    fn with(self, other: Self) -> Self {
+        if self.end == 0 {
+            return other;
+        }
+        let start = if other.start < self.start { other.start } else { self.start };
+        Self { start, end: if other.end > self.end { other.end } else { self.end } }
+    }
+}
+
+impl Bounds {
+    pub const EVERYTHING: Self = Self { ranges: [Range { start: 0, end: u64::MAX }, NONE, NONE, NONE] };
+
+    #[inline(always)]
+    pub fn overlap(&self, start: u64, end: u64) -> bool {
+        self.ranges.iter().any(|range| start < range.end && end > range.start)
+    }
+
+    /// Adds a range by extending the one that grows the least.
+    #[inline(always)]
+    pub fn add(&mut self, start: u64, end: u64) {
+        let added = Range { start, end };
+        let (mut least, mut best) = (u64::MAX, 0);
+        for (number, range) in self.ranges.iter().enumerate() {
+            let growth = range.with(added).length().wrapping_sub(range.length());
+            if growth < least {
+                (least, best) = (growth, number);
+            }
+        }
+        // The verifier does not know the bounds of the number.
+        let best = &mut self.ranges[best % self.ranges.len()];
+        *best = best.with(added);
+    }
+
+    /// Removes a range. What is left of one that it only overlaps stays.
+    #[inline(always)]
+    pub fn remove(&mut self, start: u64, end: u64) {
+        for range in &mut self.ranges {
+            if start <= range.start && end >= range.end {
+                *range = NONE;
+            }
+        }
+    }
+}
 
 /// What every record of a segment has.
 #[repr(C)]
@@ -168,3 +229,61 @@ pub struct Unlink {
 }
 
 shared!(Unlink, 296);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(ranges: &[(u64, u64)]) -> Bounds {
+        let mut bounds = Bounds::default();
+        ranges.iter().for_each(|(start, end)| bounds.add(*start, *end));
+        bounds
+    }
+
+    #[test]
+    fn distant_ranges_stay_apart() {
+        let bounds = bounds(&[(10, 20), (1000, 1010), (500, 510), (9000, 9010)]);
+        assert!(
+            bounds.overlap(19, 30) && bounds.overlap(0, 11) && bounds.overlap(505, 506) && bounds.overlap(0, u64::MAX)
+        );
+        assert!(
+            !bounds.overlap(20, 500)
+                && !bounds.overlap(510, 1000)
+                && !bounds.overlap(0, 10)
+                && !bounds.overlap(9010, 9999)
+        );
+    }
+
+    #[test]
+    fn a_fifth_range_joins_its_neighbour() {
+        let bounds = bounds(&[(10, 20), (1000, 1010), (500, 510), (9000, 9010), (1020, 1030)]);
+        assert!(bounds.overlap(1012, 1013) && bounds.overlap(1029, 1030));
+        assert!(!bounds.overlap(20, 500) && !bounds.overlap(510, 1000) && !bounds.overlap(1030, 9000));
+    }
+
+    #[test]
+    fn adjacent_ranges_take_one_place() {
+        let bounds = bounds(&[(10, 20), (20, 30), (30, 40), (5, 10)]);
+        assert_eq!(bounds.ranges[0], Range { start: 5, end: 40 });
+        assert_eq!(bounds.ranges[1..], [Range::default(); 3]);
+    }
+
+    #[test]
+    fn only_what_is_whole_in_a_range_is_removed() {
+        let mut bounds = bounds(&[(10, 20), (100, 110)]);
+        bounds.remove(15, 120);
+        assert!(bounds.overlap(10, 15) && !bounds.overlap(100, 110));
+        bounds.remove(10, 20);
+        assert_eq!(bounds, Bounds::default());
+        assert!(!bounds.overlap(0, u64::MAX));
+    }
+
+    #[test]
+    fn everything_contains_everything() {
+        let mut bounds = Bounds::EVERYTHING;
+        bounds.add(10, 20);
+        bounds.remove(10, 20);
+        assert!(bounds.overlap(4096, 8192));
+        assert_eq!(bounds, Bounds::EVERYTHING);
+    }
+}

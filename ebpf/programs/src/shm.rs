@@ -14,7 +14,7 @@ use aya_ebpf::{macros::map, maps::HashMap};
 use pyobs_abi::{
     calls::number,
     record::{self, Loss},
-    shm::{Change, Facts, Hull, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
+    shm::{Bounds, Change, Facts, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
 };
 
 use crate::common::{
@@ -40,7 +40,11 @@ const FIOCLEX: u64 = 0x5451;
 static SHM_SEGMENTS: HashMap<Key, Known> = HashMap::with_max_entries(32_768, 0);
 
 #[map]
-static SHM_HOLDERS: HashMap<u32, Hull> = HashMap::with_max_entries(16_384, 0);
+static SHM_HOLDERS: HashMap<u32, Bounds> = HashMap::with_max_entries(16_384, 0);
+
+/// Where user space found mappings that were there before. Only the processes in `SHM_HOLDERS` have an entry.
+#[map]
+static SHM_FOUND: HashMap<u32, Bounds> = HashMap::with_max_entries(16_384, 0);
 
 /// Whether [`begin_call`] has something to do for this system call.
 #[inline(always)]
@@ -55,7 +59,7 @@ pub fn handles_begin(number: u32) -> bool {
 #[inline(always)]
 pub fn begin_call(number: u32, call: &Call) {
     // No process holds anything while the family is off.
-    if hull().is_none() {
+    if !is_holder() {
         return;
     }
     let (first, second) = (call.first(), call.second());
@@ -111,7 +115,7 @@ fn is_in_folder(path: u64) -> bool {
 
 #[inline(never)]
 fn report_unlink(path: u64) {
-    if hull().is_none() && !is_in_folder(path) {
+    if !is_holder() && !is_in_folder(path) {
         return;
     }
     let record = ring::in_place(|record: *mut Unlink| {
@@ -125,17 +129,16 @@ fn report_unlink(path: u64) {
     ring::send(record, Route::lazy());
 }
 
-/// Returns the hull of the current process, if it holds or held a segment.
+/// Whether the current process holds or held a segment.
 #[inline(always)]
-fn hull() -> Option<Hull> {
-    // SAFETY: the value is copied; only threads of this process and user space write it.
-    unsafe { SHM_HOLDERS.get(pid()) }.copied()
+fn is_holder() -> bool {
+    SHM_HOLDERS.get_ptr(pid()).is_some()
 }
 
 /// Notes that the current process holds a segment.
 #[inline(always)]
-fn hold(hull: Hull) {
-    put(&SHM_HOLDERS, &pid(), &hull, Loss::SegmentTable);
+fn hold() {
+    put(&SHM_HOLDERS, &pid(), &Bounds::default(), Loss::SegmentTable);
 }
 
 /// Returns the facts of the inode, if it is a segment.

@@ -2,10 +2,10 @@
 
 use pyobs_abi::{
     record::Loss,
-    shm::{Hull, Inode as Key, flags, what},
+    shm::{Inode as Key, flags, what},
 };
 
-use super::{begin_segment, facts, hold, hull, is_in_folder, send_change};
+use super::{begin_segment, facts, hold, is_holder, is_in_folder, send_change};
 use crate::common::{
     files::{TMPFS, Table},
     maps::{count_loss, watched},
@@ -92,7 +92,7 @@ pub extern "C" fn shm_descriptor(what: u32, fd: u32, from: u64) -> u64 {
 
 #[inline(always)]
 fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
-    let holds = hull().is_some();
+    let holds = is_holder();
     let gets = matches!(what, what::OPENED | what::RECEIVED | what::TAKEN);
     if !holds && !gets {
         return None;
@@ -110,7 +110,7 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
         None => return None,
     };
     if !holds {
-        hold(Hull::default());
+        hold();
     }
     let close_on_exec = table.is_closed_on_exec(fd).into();
     send_change(what, Some(&facts), |change| {

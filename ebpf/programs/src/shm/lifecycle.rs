@@ -4,10 +4,10 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use pyobs_abi::{
     process::Fork,
     record::{self, Loss},
-    shm::{Hull, what},
+    shm::what,
 };
 
-use super::{SHM_HOLDERS, SHM_SEGMENTS, hull, send_change};
+use super::{SHM_FOUND, SHM_HOLDERS, SHM_SEGMENTS, is_holder, send_change};
 use crate::common::{
     files::Inode,
     maps::{pid, put},
@@ -18,9 +18,14 @@ use crate::common::{
 /// `sched_process_fork(struct task_struct *parent, struct task_struct *child)`
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn shm_fork(context: RawTracePointContext) -> i32 {
-    let Some(hull) = hull() else { return 0 };
+    // SAFETY: only threads of this process write it, and user space does not replace it.
+    let Some(bounds) = (unsafe { SHM_HOLDERS.get(pid()) }) else { return 0 };
     let Some(child) = Task(context.arg(1)).leads() else { return 0 };
-    put(&SHM_HOLDERS, &child, &hull, Loss::SegmentTable);
+    put(&SHM_HOLDERS, &child, bounds, Loss::SegmentTable);
+    // SAFETY: user space may replace it, by bounds that have the same mappings.
+    if let Some(found) = unsafe { SHM_FOUND.get(pid()) } {
+        put(&SHM_FOUND, &child, found, Loss::SegmentTable);
+    }
     ring::send(&Fork { header: ring::header(record::SHM_FORK), child, padding: 0 }, Route::lazy());
     0
 }
@@ -28,10 +33,11 @@ pub fn shm_fork(context: RawTracePointContext) -> i32 {
 /// `sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn shm_exec(_context: RawTracePointContext) -> i32 {
-    if hull().is_none() {
+    if !is_holder() {
         return 0;
     }
-    super::hold(Hull::default());
+    super::hold();
+    let _ = SHM_FOUND.remove(pid());
     ring::send(&ring::header(record::SHM_EXEC), Route::lazy());
     0
 }
@@ -39,10 +45,11 @@ pub fn shm_exec(_context: RawTracePointContext) -> i32 {
 /// `sched_process_exit(struct task_struct *p)`: runs at the end of each thread. The process ends with the last one.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn shm_exit(_context: RawTracePointContext) -> i32 {
-    if hull().is_none() || Task::current().live_threads() != Some(0) {
+    if !is_holder() || Task::current().live_threads() != Some(0) {
         return 0;
     }
     let _ = SHM_HOLDERS.remove(pid());
+    let _ = SHM_FOUND.remove(pid());
     ring::send(&ring::header(record::SHM_EXIT), Route::lazy());
     0
 }

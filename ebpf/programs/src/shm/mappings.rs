@@ -1,11 +1,11 @@
 //! Mappings of segments: made, moved and removed.
 
-use pyobs_abi::shm::{Facts, Hull, Inode as Key, MAPPED_AT, flags, what};
+use pyobs_abi::shm::{Facts, Inode as Key, MAPPED_AT, flags, what};
 
-use super::{begin_segment, facts, hold, hull, send_change};
+use super::{SHM_FOUND, SHM_HOLDERS, begin_segment, facts, hold, is_holder, send_change};
 use crate::common::{
     files::{File, Mapping, TMPFS, Table},
-    maps::watched,
+    maps::{pid, watched},
     system_call::Call,
 };
 
@@ -17,11 +17,17 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const PAGE: u64 = 4096;
 
+/// The length of what the kernel maps, moves or removes, which is whole pages.
+#[inline(always)]
+fn whole_pages(length: u64) -> u64 {
+    length.wrapping_add(PAGE - 1) & !(PAGE - 1)
+}
+
 /// Something was mapped. Returns the segment that this made. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 pub fn mapped(call: &Call, start: u64) -> Option<Key> {
     let how = call.fourth();
-    let length = call.second().wrapping_add(PAGE - 1) & !(PAGE - 1);
+    let length = whole_pages(call.second());
     let end = start.wrapping_add(length);
     let offset = if how & MAP_ANONYMOUS != 0 { 0 } else { call.sixth() };
     let shared = matches!(how & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE);
@@ -42,7 +48,7 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
         report(facts, start, end, offset);
         return Some(facts.inode);
     }
-    if !shared && hull().is_none() {
+    if !shared && !is_holder() {
         return None;
     }
     let file = Table::current().file(call.fifth() as u32)?;
@@ -71,31 +77,46 @@ fn report(facts: Facts, start: u64, end: u64, offset: u64) {
 /// Notes that the current process has a mapping of a segment there.
 #[inline(always)]
 fn holds(start: u64, end: u64) {
-    let before = hull().unwrap_or_default();
-    let is_empty = before.end == 0;
-    hold(Hull { start: if is_empty { start } else { before.start.min(start) }, end: before.end.max(end) });
+    if !is_holder() {
+        hold();
+    }
+    if let Some(bounds) = SHM_HOLDERS.get_ptr_mut(pid()) {
+        // SAFETY: the pointer is to an element of the map. If two threads add a range at once, one may be lost, and
+        // user space finds out that its mapping is gone.
+        unsafe { (*bounds).add(start, end) };
+    }
+}
+
+/// Whether the current process can have a mapping of a segment in this range.
+#[inline(always)]
+fn may_hold(start: u64, end: u64) -> bool {
+    // SAFETY: torn bounds are those of before or after a change.
+    let [made, found] = unsafe { [SHM_HOLDERS.get(pid()), SHM_FOUND.get(pid())] };
+    made.is_some_and(|bounds| bounds.overlap(start, end)) || found.is_some_and(|bounds| bounds.overlap(start, end))
 }
 
 /// Reports that a range has no mapping any more, if there can have been one of a segment.
 #[inline(never)]
 pub fn unmapped(start: u64, length: u64) {
-    let Some(hull) = hull() else { return };
-    let end = start.wrapping_add(length);
-    if start >= hull.end || end <= hull.start {
+    let end = start.wrapping_add(whole_pages(length));
+    if !may_hold(start, end) {
         return;
+    }
+    if let Some(bounds) = SHM_HOLDERS.get_ptr_mut(pid()) {
+        // SAFETY: as above; the mappings in this range are about to be removed.
+        unsafe { (*bounds).remove(start, end) };
     }
     send_change(what::UNMAPPED, None, |change| (change.start, change.end) = (start, end));
 }
 
 #[inline(never)]
 pub fn moved(start: u64, length: u64, new_length: u64, to: u64) {
-    let Some(before) = hull() else { return };
-    let end = start.wrapping_add(length);
-    if start >= before.end || end <= before.start {
+    let end = start.wrapping_add(whole_pages(length));
+    if !may_hold(start, end) {
         return;
     }
-    let to_end = to.wrapping_add(new_length);
-    hold(Hull { start: before.start.min(to), end: before.end.max(to_end) });
+    let to_end = to.wrapping_add(whole_pages(new_length));
+    holds(to, to_end);
     send_change(what::MOVED, None, |change| {
         (change.start, change.end, change.to_start, change.to_end) = (start, end, to, to_end);
     });

@@ -20,7 +20,7 @@ use aya::maps::{HashMap as BpfMap, MapData};
 use pyobs_abi::calls::{SHM_BEGIN, SHM_END};
 use pyobs_abi::control;
 use pyobs_abi::record::{self, Header};
-use pyobs_abi::shm::{Change, Facts, Hull, Inode, Known, MAPPED_AT, Segment as SegmentRecord, Unlink, flags, what};
+use pyobs_abi::shm::{Bounds, Change, Facts, Inode, Known, MAPPED_AT, Segment as SegmentRecord, Unlink, flags, what};
 use pyobs_abi::stack::Sample;
 use pyobs_model::{Event, Family, Nanos, Pid, Reason, Segment, SegmentChange, SegmentId, SegmentKind};
 
@@ -66,7 +66,9 @@ const FOLDER: &str = "/dev/shm";
 /// The maps shared with the BPF programs.
 pub struct Maps {
     pub segments: BpfMap<MapData, Inode, Known>,
-    pub holders: BpfMap<MapData, u32, Hull>,
+    pub holders: BpfMap<MapData, u32, Bounds>,
+    /// Where mappings were found that the kernel side did not see being made.
+    pub found: BpfMap<MapData, u32, Bounds>,
 }
 
 /// A segment that has not ended.

@@ -57,6 +57,11 @@ impl Holder {
         !self.mappings.is_empty()
     }
 
+    /// The addresses of its mappings.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.mappings.iter().map(|(start, mapping)| *start..mapping.end)
+    }
+
     /// The segment mapped at this start address.
     pub fn mapped_at(&self, start: u64) -> Option<SegmentId> {
         self.mappings.get(&start).map(|mapping| mapping.segment)

@@ -30,7 +30,11 @@ pub const PROGRAMS: [ProgramSpec; 6] = [
 /// Starts watching shared memory and takes its maps. Call once.
 pub fn attach(object: &mut Object) -> Result<Maps, ObjectError> {
     object.attach_tracepoints(&ATTACHED)?;
-    Ok(Maps { segments: object.take("SHM_SEGMENTS")?, holders: object.take("SHM_HOLDERS")? })
+    Ok(Maps {
+        segments: object.take("SHM_SEGMENTS")?,
+        holders: object.take("SHM_HOLDERS")?,
+        found: object.take("SHM_FOUND")?,
+    })
 }
 
 /// Iterators over the segments that all processes hold, if the kernel supports them.

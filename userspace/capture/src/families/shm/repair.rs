@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
-use pyobs_abi::shm::{Facts, Hull, Inode, Row, row};
+use pyobs_abi::shm::{Bounds, Facts, Inode, Row, row};
 use pyobs_model::{Event, Nanos, Reason};
 
 use super::Shm;
 use super::holder::{Difference, Holder};
 use super::scan::Way;
+use super::snapshots::{NO_EXIST, bounds};
 use crate::kernel::cost;
 
 /// The interval, and the shorter one after a difference was seen.
@@ -167,10 +168,9 @@ impl Shm {
         }
         self.reconciliation.suspects.remove(&pid);
         // From now on the kernel side has to watch this process's calls.
-        let has_mappings = shown.has_mappings();
-        let hull = if has_mappings { super::snapshots::EVERYTHING } else { Hull::default() };
-        if self.maps.holders.get(&pid, 0).is_err() || difference.mapping_missed {
-            let _ = self.maps.holders.insert(pid, hull, 0);
+        let is_missing = self.maps.holders.insert(pid, Bounds::default(), NO_EXIST).is_ok();
+        if is_missing || difference.mapping_missed {
+            let _ = self.maps.found.insert(pid, bounds(shown.ranges()), 0);
         }
         let touched = self.holder(pid).replace(shown);
         self.note(touched, pid, now, events);

@@ -88,6 +88,16 @@ pub struct Found {
     pub way: Way,
 }
 
+impl Found {
+    /// The addresses of a mapping.
+    pub fn mapping(&self) -> Option<Range<u64>> {
+        match &self.way {
+            Way::Mapping { range, .. } => Some(range.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// The result of scanning a process.
 #[derive(Default)]
 pub struct Shown {

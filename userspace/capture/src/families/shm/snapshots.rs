@@ -1,8 +1,9 @@
 //! Scans processes through `/proc`, to learn what they held before the capture began.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use pyobs_abi::shm::{Hull, Known};
+use pyobs_abi::shm::{Bounds, Known};
 use pyobs_model::{Event, Nanos, Reason};
 
 use super::scan::{Found, Shown, Way};
@@ -11,9 +12,15 @@ use crate::kernel::cost::thread_time;
 use crate::machine;
 
 /// `BPF_NOEXIST` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>).
-const NO_EXIST: u64 = 1;
+pub(super) const NO_EXIST: u64 = 1;
 
-pub(super) const EVERYTHING: Hull = Hull { start: 0, end: u64::MAX };
+/// Ranges that contain all of these.
+pub(super) fn bounds(ranges: impl Iterator<Item = Range<u64>>) -> Bounds {
+    ranges.fold(Bounds::default(), |mut bounds, range| {
+        bounds.add(range.start, range.end);
+        bounds
+    })
+}
 
 impl Shm {
     /// Takes in the segments that already exist; `running` are the watched processes.
@@ -44,13 +51,17 @@ impl Shm {
 
     /// The segments that a process holds: the known ones, or with `others` all.
     fn examine(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
-        // First tell the kernel side that this process may hold something. From then on only unmaps outside
-        // the address range it watches are missed; the range is set to everything once a mapping is found.
-        let mut is_room = self.maps.holders.insert(pid, Hull::default(), NO_EXIST).is_ok();
+        // First tell the kernel side that this process may hold something. From then on it misses only that
+        // mappings made before are removed. While they are looked up, it reports whatever is removed.
+        let mut is_room = self.maps.holders.insert(pid, Bounds::default(), NO_EXIST).is_ok();
         let mut found = self.shown_by(pid, others).found;
-        if found.iter().any(|found| matches!(found.way, Way::Mapping { .. })) {
-            is_room = self.maps.holders.insert(pid, EVERYTHING, 0).is_ok();
-            found = self.shown_by(pid, others).found;
+        if found.iter().any(|found| found.mapping().is_some()) {
+            is_room = self.maps.found.insert(pid, Bounds::EVERYTHING, 0).is_ok();
+            let shown = self.shown_by(pid, others);
+            if !shown.is_truncated {
+                let _ = self.maps.found.insert(pid, bounds(shown.found.iter().filter_map(Found::mapping)), 0);
+            }
+            found = shown.found;
         }
         if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
             events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
