@@ -43,7 +43,7 @@ cargo xtask VERB [ARG]...
   bench [NAME]...           measure speed, memory and accuracy, and write docs/BENCHMARKS.md; without NAME the short ones,
                             half an hour in all
   soak [MINUTES] [CYCLES]   see whether pyobs grows in an hour on a busy machine, what is left when it is killed at random
-                            moments, and whether programs survive a thousand attachments
+                            moments, and whether programs survive a thousand attachments; only that with 0 MINUTES
   offsets [ARG]...          generate CPython's structure offsets from the debug information of interpreters
   opcodes                   generate the numbers of CPython's instructions from the interpreters at hand
   pythons [--all]           find every CPython, equip it for the tests, and list it in target/pythons.json
