@@ -135,8 +135,8 @@ fn is_holder() -> bool {
     SHM_HOLDERS.get_ptr(pid()).is_some()
 }
 
-/// Notes that the current process holds a segment.
-#[inline(always)]
+/// Notes that the current process holds a segment. Not inlined, to keep the callers' frames small.
+#[inline(never)]
 fn hold() {
     put(&SHM_HOLDERS, &pid(), &Bounds::default(), Loss::SegmentTable);
 }
