@@ -247,7 +247,7 @@ fn idle() {
         recording.process(program.pid());
     }
     drop(asleep);
-    // What others have left in the folder of shared memory before is true, but not theirs.
+    // Segments that other programs left behind are reported rightly, but have nothing to do with these.
     let findings = json::list(&recording.report, "/findings").iter().filter(|finding| finding["id"] != "shm/residue");
     assert_eq!(findings.collect::<Vec<_>>(), &[] as &[&Value]);
 }

@@ -31,7 +31,7 @@ class Worker:
         os.write(self.log, (json.dumps(line) + "\n").encode())
 
     def size(self, least, most):
-        """Mostly not whole pages, but the kernel maps and removes whole ones."""
+        """Often not a multiple of the page size. The kernel maps and unmaps whole pages all the same."""
         return PAGE * self.random.randint(least, most) - self.random.choice([0, self.random.randrange(PAGE)])
 
     def make(self):

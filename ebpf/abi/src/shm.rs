@@ -33,7 +33,7 @@ pub struct Known {
 
 shared!(Known, 8);
 
-/// A range of addresses; `end` is 0 if there is none.
+/// Addresses from `start` up to, but not including, `end`. An unused range has an `end` of 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
@@ -44,7 +44,7 @@ pub struct Range {
 shared!(Range, 16);
 
 /// The value of `SHM_HOLDERS`, which the kernel side writes, and of `SHM_FOUND`, which user space writes, both keyed by
-/// tgid: ranges that contain all mappings of segments. They may contain other memory, too.
+/// tgid: ranges that cover all mappings of segments, and possibly other memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
@@ -60,7 +60,7 @@ impl Range {
         self.end.wrapping_sub(self.start)
     }
 
-    /// The range that contains both; the other one if this is none.
+    /// Returns the smallest range that covers both. An unused range covers nothing.
     fn with(self, other: Self) -> Self {
         if self.end == 0 {
             return other;
@@ -89,12 +89,12 @@ impl Bounds {
                 (least, best) = (growth, number);
             }
         }
-        // The verifier does not know the bounds of the number.
+        // The remainder proves to the verifier that the index is in bounds.
         let best = &mut self.ranges[best % self.ranges.len()];
         *best = best.with(added);
     }
 
-    /// Removes a range. What is left of one that it only overlaps stays.
+    /// Drops the ranges that lie entirely within this one. A range that only overlaps it is kept whole.
     #[inline(always)]
     pub fn remove(&mut self, start: u64, end: u64) {
         for range in &mut self.ranges {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_whole_in_a_range_is_removed() {
+    fn a_partial_overlap_is_kept() {
         let mut bounds = bounds(&[(10, 20), (100, 110)]);
         bounds.remove(15, 120);
         assert!(bounds.overlap(10, 15) && !bounds.overlap(100, 110));

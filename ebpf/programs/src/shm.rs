@@ -42,7 +42,7 @@ static SHM_SEGMENTS: HashMap<Key, Known> = HashMap::with_max_entries(32_768, 0);
 #[map]
 static SHM_HOLDERS: HashMap<u32, Bounds> = HashMap::with_max_entries(16_384, 0);
 
-/// Where user space found mappings that were there before. Only the processes in `SHM_HOLDERS` have an entry.
+/// Mappings that user space found in `/proc`: those made before the programs were attached, and those they missed.
 #[map]
 static SHM_FOUND: HashMap<u32, Bounds> = HashMap::with_max_entries(16_384, 0);
 

@@ -7,16 +7,15 @@ use foldhash::HashMap;
 use foldhash::quality::RandomState;
 use pyobs_model::{Event, Frame, FrameId, StackId};
 
-/// Distinct frames, some 200 bytes each, and stacks, some 40, so that days of watching stay within bounds. Further ones
-/// get no number.
+/// Bound the distinct frames and stacks, and with them the memory. Further ones get no number.
 const FRAMES_MAX: usize = 200_000;
 const STACKS_MAX: usize = 200_000;
 
 #[derive(Debug, Default)]
 pub struct Interner {
     frames: HashMap<Frame, FrameId>,
-    /// By two hashes with seeds of their own. A stack's frames would take five times the memory. That any two of a
-    /// million stacks share both hashes has a probability of 2^-89.
+    /// Keyed by two independently seeded hashes instead of the frames, to save memory. Together they have 128 bits, so a
+    /// collision is not expected.
     stacks: HashMap<[u64; 2], StackId>,
     seeds: [RandomState; 2],
 }
@@ -38,7 +37,7 @@ impl Interner {
 
     /// `frames` is root first. `None` if the table is full.
     pub fn stack(&mut self, frames: &[FrameId], events: &mut Vec<Event>) -> Option<StackId> {
-        let key = self.seeds.each_ref().map(|seed| seed.hash_one(frames));
+        let key = self.key(frames);
         if let Some(id) = self.stacks.get(&key) {
             return Some(*id);
         }
@@ -49,5 +48,35 @@ impl Interner {
         events.push(Event::Stack { id, frames: Arc::from(frames) });
         self.stacks.insert(key, id);
         Some(id)
+    }
+
+    fn key(&self, frames: &[FrameId]) -> [u64; 2] {
+        self.seeds.each_ref().map(|seed| seed.hash_one(frames))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hashes_of_a_stack_are_independent() {
+        let interner = Interner::default();
+        let keys = [0, 1, 2].map(|last| interner.key(&[FrameId(7), FrameId(last)]));
+        assert!(keys.iter().all(|[one, other]| one != other), "{keys:?}");
+        assert_ne!(keys[0][0] ^ keys[0][1], keys[1][0] ^ keys[1][1]);
+    }
+
+    #[test]
+    fn a_stack_keeps_its_number_and_is_defined_once() {
+        let (mut interner, mut events) = (Interner::default(), Vec::new());
+        let stacks: Vec<[FrameId; 2]> =
+            (0..100).flat_map(|one| [1, 2].map(|two| [FrameId(one), FrameId(two)])).collect();
+        for _ in 0..2 {
+            for (id, stack) in (0..).zip(&stacks) {
+                assert_eq!(interner.stack(stack, &mut events), Some(StackId(id)));
+            }
+        }
+        assert_eq!(events.len(), stacks.len());
     }
 }

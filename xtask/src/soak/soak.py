@@ -184,8 +184,7 @@ def killed(pyobs, file, after):
 def attached(pyobs, file, interpreters, cycles):
     """Attaches and detaches all families, and returns what is wrong then."""
     target = os.path.join(HERE, "target.py")
-    # They are load enough. At the priority of pyobs, nine of them on two CPUs made its start, and with it a cycle, take
-    # longer than ten seconds.
+    # At the priority of pyobs, nine of them on two CPUs make a cycle take longer than ten seconds.
     programs = {python: subprocess.Popen(["nice", "-n", "19", python, target], **QUIET) for python in interpreters}
     wrong = []
     try:

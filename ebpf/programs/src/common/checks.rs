@@ -13,8 +13,8 @@ use super::{
 
 /// Times here are in units of 2^20 ns.
 const TIME_SHIFT: u64 = 20;
-/// The age up to which a remembered check word is used unseen. Samples are further apart at the default rate; at 1 kHz,
-/// the object is looked at every fifth time.
+/// Up to this age, a remembered check word is used without reading the code object again. Samples are further apart at
+/// the default rate. At 1 kHz, every fifth sample reads the object.
 const AGE_MAX: u32 = 5;
 /// The age up to which it is used if the code object still has its version. Code objects of two interpreters can have
 /// the same version, so one that ends can leave its place to another.

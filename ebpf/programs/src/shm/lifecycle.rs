@@ -22,7 +22,8 @@ pub fn shm_fork(context: RawTracePointContext) -> i32 {
     let Some(bounds) = (unsafe { SHM_HOLDERS.get(pid()) }) else { return 0 };
     let Some(child) = Task(context.arg(1)).leads() else { return 0 };
     put(&SHM_HOLDERS, &child, bounds, Loss::SegmentTable);
-    // SAFETY: user space may replace it, by bounds that have the same mappings.
+    // SAFETY: elements of the map stay valid memory. If user space replaces this one now, the child may miss an unmap,
+    // which reconciliation corrects.
     if let Some(found) = unsafe { SHM_FOUND.get(pid()) } {
         put(&SHM_FOUND, &child, found, Loss::SegmentTable);
     }

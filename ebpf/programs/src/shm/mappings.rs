@@ -17,7 +17,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const PAGE: u64 = 4096;
 
-/// The length of what the kernel maps, moves or removes, which is whole pages.
+/// Rounds a length up to whole pages, as mmap(2), mremap(2) and munmap(2) do.
 #[inline(always)]
 fn whole_pages(length: u64) -> u64 {
     length.wrapping_add(PAGE - 1) & !(PAGE - 1)
@@ -81,8 +81,8 @@ fn holds(start: u64, end: u64) {
         hold();
     }
     if let Some(bounds) = SHM_HOLDERS.get_ptr_mut(pid()) {
-        // SAFETY: the pointer is to an element of the map. If two threads add a range at once, one may be lost, and
-        // user space finds out that its mapping is gone.
+        // SAFETY: the pointer is to an element of the map. If two threads add ranges at once, one may be lost;
+        // reconciliation then corrects the unmap that is missed.
         unsafe { (*bounds).add(start, end) };
     }
 }
@@ -90,7 +90,8 @@ fn holds(start: u64, end: u64) {
 /// Whether the current process can have a mapping of a segment in this range.
 #[inline(always)]
 fn may_hold(start: u64, end: u64) -> bool {
-    // SAFETY: torn bounds are those of before or after a change.
+    // SAFETY: elements of the maps stay valid memory. A concurrent change can hide one unmap, which reconciliation
+    // corrects.
     let [made, found] = unsafe { [SHM_HOLDERS.get(pid()), SHM_FOUND.get(pid())] };
     made.is_some_and(|bounds| bounds.overlap(start, end)) || found.is_some_and(|bounds| bounds.overlap(start, end))
 }

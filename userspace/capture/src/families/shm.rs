@@ -67,7 +67,7 @@ const FOLDER: &str = "/dev/shm";
 pub struct Maps {
     pub segments: BpfMap<MapData, Inode, Known>,
     pub holders: BpfMap<MapData, u32, Bounds>,
-    /// Where mappings were found that the kernel side did not see being made.
+    /// Mappings found in `/proc`, which the kernel side did not see being made.
     pub found: BpfMap<MapData, u32, Bounds>,
 }
 

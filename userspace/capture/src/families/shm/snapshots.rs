@@ -14,7 +14,7 @@ use crate::machine;
 /// `BPF_NOEXIST` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/bpf.h>).
 pub(super) const NO_EXIST: u64 = 1;
 
-/// Ranges that contain all of these.
+/// Returns bounds that cover all these ranges.
 pub(super) fn bounds(ranges: impl Iterator<Item = Range<u64>>) -> Bounds {
     ranges.fold(Bounds::default(), |mut bounds, range| {
         bounds.add(range.start, range.end);
@@ -51,8 +51,8 @@ impl Shm {
 
     /// The segments that a process holds: the known ones, or with `others` all.
     fn examine(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
-        // First tell the kernel side that this process may hold something. From then on it misses only that
-        // mappings made before are removed. While they are looked up, it reports whatever is removed.
+        // Mark the process as a holder first, so that the kernel side reports its calls. It does not know earlier
+        // mappings, so it reports every unmap while `/proc` is read.
         let mut is_room = self.maps.holders.insert(pid, Bounds::default(), NO_EXIST).is_ok();
         let mut found = self.shown_by(pid, others).found;
         if found.iter().any(|found| found.mapping().is_some()) {
@@ -68,6 +68,7 @@ impl Shm {
         }
         if found.is_empty() && !others {
             let _ = self.maps.holders.remove(&pid);
+            let _ = self.maps.found.remove(&pid);
         }
         for found in &found {
             // Do not overwrite: the kernel side's own entries are more precise.

@@ -75,8 +75,8 @@ impl Object {
         known.load(self.ebpf.program_mut(name).ok_or(ObjectError::Missing(name))?)
     }
 
-    /// Loads the programs that the wanted families cannot do without, several at once, because most of the time until a
-    /// recording begins is the verifier's. One that is refused is left to [`Object::load`], which says why.
+    /// Loads the programs that the wanted families cannot do without, several at once, because verifying them
+    /// one after the other delays the start. A refused program is left to [`Object::load`], which reports the reason.
     pub fn load_together(&mut self, wanted: impl Fn(Family) -> bool) {
         let is_needed = |spec: &ProgramSpec| !spec.optional && spec.families.iter().copied().any(&wanted);
         let known = &self.known;
