@@ -7,6 +7,7 @@ die N      N children, one after the other, each with its own segment and killed
 names      segments with unprintable names
 taken      a child takes a descriptor from its parent (pidfd_getfd)
 unseen     a child gets a descriptor by sendmmsg and recvmmsg, which no record shows
+others     maps a perf event and /dev/zero shared, opens a folder and a pipe in /dev/shm
 account    four processes that share pages of one segment
 pairs N    maps and unmaps N times, 50,000 times a second
 
@@ -143,6 +144,29 @@ def unseen():
     assert libc.sendmmsg(ours.fileno(), ctypes.byref(head), 1, 0) == 1
     got = int(os.read(ready, 16))
     return {"to": pid, "fd": got, "segment": key(fd)}
+
+
+def others():
+    """Only the memory of /dev/zero is a segment."""
+    attributes = (ctypes.c_uint8 * 112)()
+    # PERF_TYPE_SOFTWARE, and the size of the structure; all else is 0 (perf_event_open(2)).
+    attributes[0], attributes[4] = 1, len(attributes)
+    number = {"x86_64": 298, "aarch64": 241}[os.uname().machine]
+    event = libc.syscall(number, ctypes.byref(attributes), 0, -1, -1, 0)
+    assert event >= 0, ctypes.get_errno()
+    kept.append(mmap.mmap(event, 2 * PAGE))
+    folder = tempfile.mkdtemp(prefix="pyobs_test_", dir="/dev/shm")
+    os.mkfifo(folder + "/pipe")
+    kept.append([os.open(folder, os.O_RDONLY), os.open(folder + "/pipe", os.O_RDWR)])
+    os.unlink(folder + "/pipe")
+    os.rmdir(folder)
+    zero = os.open("/dev/zero", os.O_RDWR)
+    kept.append(mmap.mmap(zero, 3 * PAGE))
+    to = child(signal.pause)
+    with open("/proc/self/maps") as maps:
+        line = next(line for line in maps if "/dev/zero (deleted)" in line).split()
+    major, minor = (int(part, 16) for part in line[3].split(":"))
+    return {"pid": os.getpid(), "to": to, "segment": {"dev": os.makedev(major, minor), "ino": int(line[4])}}
 
 
 def account():

@@ -49,9 +49,12 @@ shared!(Range, 16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub ranges: [Range; 4],
+    /// In `SHM_HOLDERS`, 1 once the kernel side has seen the process get a segment. User space removes its own entry of
+    /// a process that holds nothing, unless this is set.
+    pub has_gained: u64,
 }
 
-shared!(Bounds, 64);
+shared!(Bounds, 72);
 
 const NONE: Range = Range { start: 0, end: 0 };
 
@@ -71,7 +74,7 @@ impl Range {
 }
 
 impl Bounds {
-    pub const EVERYTHING: Self = Self { ranges: [Range { start: 0, end: u64::MAX }, NONE, NONE, NONE] };
+    pub const EVERYTHING: Self = Self { ranges: [Range { start: 0, end: u64::MAX }, NONE, NONE, NONE], has_gained: 0 };
 
     #[inline(always)]
     pub fn overlap(&self, start: u64, end: u64) -> bool {

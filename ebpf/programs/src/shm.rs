@@ -135,10 +135,16 @@ fn is_holder() -> bool {
     SHM_HOLDERS.get_ptr(pid()).is_some()
 }
 
-/// Notes that the current process holds a segment. Not inlined, to keep the callers' frames small.
+/// Notes that the current process gets a segment. Not inlined, to keep the callers' frames small.
 #[inline(never)]
 fn hold() {
-    put(&SHM_HOLDERS, &pid(), &Bounds::default(), Loss::SegmentTable);
+    if let Some(bounds) = SHM_HOLDERS.get_ptr_mut(pid()) {
+        // SAFETY: the pointer is to an element of the map; two threads that come at once write the same.
+        unsafe { (*bounds).has_gained = 1 };
+        return;
+    }
+    let bounds = Bounds { has_gained: 1, ..Bounds::default() };
+    put(&SHM_HOLDERS, &pid(), &bounds, Loss::SegmentTable);
 }
 
 /// Returns the facts of the inode, if it is a segment.
@@ -156,9 +162,12 @@ fn facts(inode: Inode) -> Option<Facts> {
     }
 }
 
-/// Begins a segment. Not inlined, to keep the caller's frame small.
+/// Begins a segment, if the file can be one. Not inlined, to keep the caller's frame small.
 #[inline(never)]
 fn begin_segment(file: File, inode: Inode, flags: u32) -> Option<Facts> {
+    if !inode.is_regular() {
+        return None;
+    }
     let key = inode.key()?;
     let facts = inode.facts(key);
     if !put(&SHM_SEGMENTS, &key, &Known { generation: facts.generation, found: 0 }, Loss::SegmentTable) {

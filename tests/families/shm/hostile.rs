@@ -32,6 +32,7 @@ pub fn cases() -> Vec<Case> {
         of("a_descriptor_taken_from_a_process_counts_as_passed", taken),
         of("unseen_changes_are_repaired_and_counted", unseen),
         of("unseen_changes_are_repaired_without_iterators_too", unseen_by_iterators),
+        of("only_files_with_contents_are_segments", others),
         of("shared_pages_are_counted_once", account),
         of("a_burst_of_mappings_loses_nothing", burst),
     ]
@@ -167,6 +168,24 @@ fn unseen(python: &Python) {
     assert!(iterators.iter().all(|check| check["families"] == serde_json::json!(["shm"])), "{iterators:#?}");
     let way = if iterators.iter().all(|check| check["status"] == "works") { "iterators" } else { "proc" };
     assert_eq!(recording.report["recording"]["segment_repair"], way);
+}
+
+/// Perf events, folders and pipes are no segments, although they are mapped shared or lie in the folder of shared memory.
+fn others(python: &Python) {
+    let stage = Stage::set(python, &["others"]);
+    // Reconciliation sees them too, after ten seconds.
+    std::thread::sleep(Duration::from_secs(12));
+    let (printed, recording) = stage.stop();
+    nothing_is_lost(&recording.report);
+    let pids = [json::count(&printed, "/pid"), json::count(&printed, "/to")];
+    let held: Vec<&Value> = segments(&recording.report)
+        .iter()
+        .filter(|segment| all_holders(segment).iter().any(|holder| pids.contains(holder)))
+        .collect();
+    let segment = found(&recording.report, &printed["segment"]);
+    assert!(held == [segment], "{held:#?}");
+    assert_eq!((&segment["kind"], json::count(segment, "/bytes")), (&"anonymous".into(), 3 * 4096), "{segment:#}");
+    assert_eq!(all_holders(segment), [pids[0].min(pids[1]), pids[0].max(pids[1])], "{segment:#}");
 }
 
 /// Simulates a kernel without iterators: pyobs reads a few processes in `/proc` at a time.

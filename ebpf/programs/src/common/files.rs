@@ -35,7 +35,7 @@ macro_rules! offsets {
 offsets! {
     TASK_FILES FILES_TABLE TABLE_SIZE TABLE_FILES TABLE_CLOSE_ON_EXEC
     FILE_INODE FILE_MODE FILE_DENTRY DENTRY_NAME
-    INODE_NUMBER INODE_SUPER INODE_GENERATION INODE_SIZE INODE_LINKS INODE_COUNT
+    INODE_NUMBER INODE_SUPER INODE_GENERATION INODE_SIZE INODE_LINKS INODE_COUNT INODE_MODE
     SUPER_DEVICE SUPER_MAGIC VMA_FILE VMA_START VMA_END VMA_OFFSET VMA_FLAGS FOLIO_MAPPING MAPPING_INODE BPRM_FILE
 }
 
@@ -194,6 +194,10 @@ unsafe extern "C" fn found(_task: *mut c_void, vma: *mut c_void, to: *mut c_void
     0
 }
 
+/// `S_IFMT` and `S_IFREG`: <https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/stat.h>
+const FILE_TYPE: u16 = 0o170_000;
+const REGULAR: u16 = 0o100_000;
+
 /// A `struct inode *`.
 #[derive(Clone, Copy)]
 pub struct Inode(u64);
@@ -227,6 +231,13 @@ impl Inode {
     #[inline(always)]
     pub fn links(self) -> u32 {
         at(self.0, &INODE_LINKS).unwrap_or(0)
+    }
+
+    /// Whether it is a file with contents of its own. Devices, folders, sockets, and what has no file (perf events, BPF
+    /// maps, rings of io_uring) are not. The last kind has one inode for all of them.
+    #[inline(always)]
+    pub fn is_regular(self) -> bool {
+        at::<u16>(self.0, &INODE_MODE).is_some_and(|mode| mode & FILE_TYPE == REGULAR)
     }
 
     /// Whether nothing refers to it any more, so that its memory is being freed.

@@ -109,7 +109,7 @@ fn descriptor(what: u32, fd: u32, from: u64) -> Option<()> {
         }
         None => return None,
     };
-    if !holds {
+    if gets {
         hold();
     }
     let close_on_exec = table.is_closed_on_exec(fd).into();

@@ -88,7 +88,7 @@ fn found(pid: u32, inode: Inode) -> Option<Row> {
     let known = unsafe { SHM_SEGMENTS.get(key) }.copied();
     let mut flags = 0;
     if known.is_none() {
-        if process(pid).is_none() || inode.magic() != TMPFS {
+        if process(pid).is_none() || inode.magic() != TMPFS || !inode.is_regular() {
             return None;
         }
         flags = row::UNKNOWN;

@@ -4,7 +4,7 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use pyobs_abi::{
     process::Fork,
     record::{self, Loss},
-    shm::what,
+    shm::{Bounds, what},
 };
 
 use super::{SHM_FOUND, SHM_HOLDERS, SHM_SEGMENTS, is_holder, send_change};
@@ -37,7 +37,8 @@ pub fn shm_exec(_context: RawTracePointContext) -> i32 {
     if !is_holder() {
         return 0;
     }
-    super::hold();
+    let bounds = Bounds { has_gained: 1, ..Bounds::default() };
+    put(&SHM_HOLDERS, &pid(), &bounds, Loss::SegmentTable);
     let _ = SHM_FOUND.remove(pid());
     ring::send(&ring::header(record::SHM_EXEC), Route::lazy());
     0

@@ -24,37 +24,41 @@ fn whole_pages(length: u64) -> u64 {
 }
 
 /// Something was mapped. Returns the segment that this made. Not inlined, to keep the caller's frame small.
+///
+/// The two functions are called one after the other, because the frames of a chain of calls share 512 bytes.
 #[inline(never)]
 pub fn mapped(call: &Call, start: u64) -> Option<Key> {
+    let made = of_file(call, start)?;
+    if made.ino != OF_NO_FILE { Some(made) } else { without_file(call, start) }
+}
+
+/// [`Key::ino`] in the result of [`of_file`] if shared memory was mapped that belongs to no file of the caller's. No inode
+/// has this number.
+const OF_NO_FILE: u64 = 0;
+
+#[inline(never)]
+fn of_file(call: &Call, start: u64) -> Option<Key> {
     let how = call.fourth();
     let length = whole_pages(call.second());
     let end = start.wrapping_add(length);
-    let offset = if how & MAP_ANONYMOUS != 0 { 0 } else { call.sixth() };
     let shared = matches!(how & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE);
     if how & MAP_FIXED != 0 {
         unmapped(start, length);
     }
+    let of_no_file = if shared { Some(Key { ino: OF_NO_FILE, dev: 0, padding: 0 }) } else { None };
     if how & MAP_ANONYMOUS != 0 {
-        if !shared {
-            return None;
-        }
-        watched()?;
-        let Some(file) = Mapping::find(start).and_then(File::of_mapping) else {
-            holds(start, end);
-            send_change(what::MADE, None, |change| (change.start, change.end) = (start, end));
-            return Some(Key { ino: start, dev: MAPPED_AT, padding: 0 });
-        };
-        let facts = begin_segment(file, file.inode()?, flags::CREATED)?;
-        report(facts, start, end, offset);
-        return Some(facts.inode);
+        return of_no_file;
     }
     if !shared && !is_holder() {
         return None;
     }
     let file = Table::current().file(call.fifth() as u32)?;
     let inode = file.inode()?;
+    if !inode.is_regular() {
+        return of_no_file;
+    }
     if let Some(facts) = facts(inode) {
-        report(facts, start, end, offset);
+        report(facts, start, end, call.sixth());
         return None;
     }
     watched()?;
@@ -62,7 +66,25 @@ pub fn mapped(call: &Call, start: u64) -> Option<Key> {
         return None;
     }
     let facts = begin_segment(file, inode, if file.is_created() { flags::CREATED } else { 0 })?;
-    report(facts, start, end, offset);
+    report(facts, start, end, call.sixth());
+    Some(facts.inode)
+}
+
+/// Anonymous memory and that of /dev/zero have a file of their own. Other devices map memory of theirs.
+#[inline(never)]
+fn without_file(call: &Call, start: u64) -> Option<Key> {
+    watched()?;
+    let end = start.wrapping_add(whole_pages(call.second()));
+    let Some(file) = Mapping::find(start).and_then(File::of_mapping) else {
+        if call.fourth() & MAP_ANONYMOUS == 0 {
+            return None;
+        }
+        holds(start, end);
+        send_change(what::MADE, None, |change| (change.start, change.end) = (start, end));
+        return Some(Key { ino: start, dev: MAPPED_AT, padding: 0 });
+    };
+    let facts = begin_segment(file, file.inode()?, flags::CREATED)?;
+    report(facts, start, end, 0);
     Some(facts.inode)
 }
 
@@ -77,9 +99,7 @@ fn report(facts: Facts, start: u64, end: u64, offset: u64) {
 /// Notes that the current process has a mapping of a segment there.
 #[inline(always)]
 fn holds(start: u64, end: u64) {
-    if !is_holder() {
-        hold();
-    }
+    hold();
     if let Some(bounds) = SHM_HOLDERS.get_ptr_mut(pid()) {
         // SAFETY: the pointer is to an element of the map. If two threads add ranges at once, one may be lost;
         // reconciliation then corrects the unmap that is missed.

@@ -109,7 +109,8 @@ pub struct Shm {
     /// The latest segments that ended before the removal of their names was seen.
     departed: VecDeque<(SegmentId, Vec<u8>)>,
     holders: HashMap<u32, Holder>,
-    /// Processes whose descriptors and mappings were scanned.
+    /// Processes whose descriptors and mappings were scanned, and their children, which hold only what they inherit or what
+    /// records show.
     scanned: HashSet<u32>,
     /// What has changed since the last report.
     changed: HashMap<(SegmentId, u32), Nanos>,
@@ -429,8 +430,13 @@ impl Shm {
                 self.take_snapshot(pid, snapshot.tries + 1, now, events);
             }
         }
-        let new: Vec<u32> = running.filter(|pid| !self.scanned.contains(pid)).collect();
-        for pid in new {
+        let running: HashSet<u32> = running.collect();
+        let holders = &self.holders;
+        self.scanned.retain(|pid| running.contains(pid) || holders.contains_key(pid));
+        for pid in running {
+            if self.scanned.contains(&pid) {
+                continue;
+            }
             self.scanned.insert(pid);
             self.take_snapshot(pid, 0, now, events);
         }

@@ -47,6 +47,10 @@ impl Collector for Segments {
         context.events.push(Event::Segment { at, id, change: SegmentChange::Born(stack) });
     }
 
+    fn forked(&mut self, parent: u32, (child, _): (u32, ProcessRef), _at: Nanos, _context: &mut Context) {
+        self.shm.child_of(parent, child);
+    }
+
     fn advance(&mut self, context: &mut Context) {
         let (shm, now) = (&mut self.shm, context.now());
         if shm.is_reconciliation_due() {

@@ -57,6 +57,11 @@ impl Holder {
         !self.mappings.is_empty()
     }
 
+    /// The length of all its mappings.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.ranges().map(|range| range.end.saturating_sub(range.start)).fold(0, u64::saturating_add)
+    }
+
     /// The addresses of its mappings.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.mappings.iter().map(|(start, mapping)| *start..mapping.end)

@@ -7,6 +7,13 @@ use pyobs_model::{Event, Pid, SegmentChange};
 use super::Shm;
 
 impl Shm {
+    /// Handles the fork of any watched process. If the parent holds something, a record of its fork comes as well.
+    pub fn child_of(&mut self, parent: u32, child: u32) {
+        if self.scanned.contains(&parent) {
+            self.scanned.insert(child);
+        }
+    }
+
     pub(super) fn forked(&mut self, fork: &Fork, events: &mut Vec<Event>) {
         let at = self.at(&fork.header);
         self.scanned.insert(fork.child);

@@ -3,7 +3,7 @@
 use crate::kernel::btf::{Btf, BtfError};
 
 /// The programs' constants, with the structure and field that each is the offset of.
-const FIELDS: [(&str, &str, &str); 25] = [
+const FIELDS: [(&str, &str, &str); 26] = [
     ("TASK_FILES", "task_struct", "files"),
     ("FILES_TABLE", "files_struct", "fdt"),
     ("TABLE_SIZE", "fdtable", "max_fds"),
@@ -17,6 +17,7 @@ const FIELDS: [(&str, &str, &str); 25] = [
     ("INODE_SIZE", "inode", "i_size"),
     ("INODE_LINKS", "inode", "i_nlink"),
     ("INODE_COUNT", "inode", "i_count"),
+    ("INODE_MODE", "inode", "i_mode"),
     ("SUPER_DEVICE", "super_block", "s_dev"),
     ("SUPER_MAGIC", "super_block", "s_magic"),
     ("VMA_FILE", "vm_area_struct", "vm_file"),

@@ -16,11 +16,12 @@ use super::scan::Way;
 use super::snapshots::{NO_EXIST, bounds};
 use crate::kernel::cost;
 
-/// The interval, and the shorter one after a difference was seen.
+/// The interval, and the shorter one after a difference was seen. That one doubles while the difference can neither be
+/// confirmed nor excluded, because the process does not pause long enough.
 const EVERY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
 /// An iteration is slow on a machine with very many mappings, so all of them together may use 1/4000 of a
-/// CPU. While a difference is suspected, which is rare, they may use 1/100.
+/// CPU. For a short time after a difference was seen, they may use 1/100.
 const SHARE: u32 = 4000;
 const SHARE_AGAIN: u32 = 100;
 /// Processes read per round through `/proc`; each costs about a millisecond.
@@ -30,6 +31,8 @@ const NONE_MAX: usize = 4096;
 /// When the next comparison is due, and the differences seen.
 pub struct Reconciliation {
     due: Instant,
+    /// The interval while a difference is suspected.
+    again: Duration,
     /// The last process read through `/proc`.
     last: u32,
     /// Each suspect process's number of records when the difference was seen.
@@ -44,6 +47,7 @@ impl Default for Reconciliation {
     fn default() -> Self {
         Self {
             due: Instant::now() + EVERY,
+            again: AGAIN,
             last: 0,
             suspects: BTreeMap::new(),
             strange: BTreeMap::new(),
@@ -72,7 +76,9 @@ impl Shm {
             None => self.compare_some(now, events),
         }
         let is_calm = self.reconciliation.suspects.is_empty() && self.reconciliation.strange.is_empty();
-        let (wait, share) = if is_calm { (EVERY, SHARE) } else { (AGAIN, SHARE_AGAIN) };
+        let again = self.reconciliation.again;
+        let (wait, share) = if is_calm || again >= EVERY { (EVERY, SHARE) } else { (again, SHARE_AGAIN) };
+        self.reconciliation.again = if is_calm { AGAIN } else { EVERY.min(again * 2) };
         let took = cost::thread_time().saturating_sub(before);
         self.reconciliation.due = Instant::now() + wait.max(took * share);
     }

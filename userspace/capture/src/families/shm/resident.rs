@@ -24,6 +24,10 @@ use crate::machine;
 
 /// How often each process is read.
 const EVERY: Duration = Duration::from_secs(5);
+/// How often `smaps` is read of a process that maps less than this of segments, such as the semaphores of a process pool:
+/// the file has all mappings of the process, so reading it costs the same however little it says.
+const SMALL: u64 = 1 << 20;
+const SMALL_EVERY: Duration = Duration::from_secs(60);
 /// Time limits for a tick and for the end of a recording.
 const AT_ONCE: Duration = Duration::from_millis(2);
 const AT_THE_END: Duration = Duration::from_millis(300);
@@ -47,6 +51,8 @@ pub struct Account {
     due: VecDeque<(u32, Option<ProcessRef>)>,
     /// When each pausing process may be read again.
     pausing: BTreeMap<u32, Instant>,
+    /// When the `smaps` of each process was last read, and how much it mapped.
+    smaps: BTreeMap<u32, (Instant, u64)>,
     time: cost::Bucket,
     /// When there is time for the next process.
     next: Instant,
@@ -62,6 +68,7 @@ impl Default for Account {
             begun: None,
             due: VecDeque::new(),
             pausing: BTreeMap::new(),
+            smaps: BTreeMap::new(),
             time: cost::Bucket::new(SHARE, SAVED_MAX),
             next: Instant::now(),
             processes: BTreeMap::new(),
@@ -76,6 +83,20 @@ impl Default for Account {
 struct Shown {
     resident: u64,
     share: u64,
+}
+
+impl Account {
+    fn shown_in(&self, pid: u32) -> impl Iterator<Item = (SegmentId, &Shown)> {
+        self.shown.range((pid, SegmentId(0))..=(pid, SegmentId(u32::MAX))).map(|((_, id), shown)| (*id, shown))
+    }
+
+    /// Forgets what a process had of all segments but these.
+    fn forget(&mut self, pid: u32, but: impl Fn(&SegmentId) -> bool) {
+        let gone: Vec<SegmentId> = self.shown_in(pid).map(|(id, _)| id).filter(|id| !but(id)).collect();
+        for id in gone {
+            self.shown.remove(&(pid, id));
+        }
+    }
 }
 
 impl Shm {
@@ -95,6 +116,7 @@ impl Shm {
             }
             self.account.processes.retain(|pid, _| due.contains_key(pid));
             self.account.pausing.retain(|pid, _| due.contains_key(pid));
+            self.account.smaps.retain(|pid, _| due.contains_key(pid));
             let (holders, live) = (&self.holders, &self.live);
             self.account.shown.retain(|(pid, id), _| holders.contains_key(pid) && live.contains_key(id));
             self.account.allocated.retain(|id, _| live.contains_key(id));
@@ -108,31 +130,31 @@ impl Shm {
             if !at_the_end && self.account.pausing.get(&pid).is_some_and(|until| *until > begun) {
                 continue;
             }
-            self.inspect_process(pid, process, now, events);
+            self.inspect_process(pid, process, now, at_the_end, events);
             let (spent, ended) = (cost::thread_time().saturating_sub(before), Instant::now());
             self.account.pausing.insert(pid, ended + spent * PAUSE);
             self.account.next = ended + self.account.time.spend(spent.min(CHARGE_MAX), ended);
         }
     }
 
-    fn inspect_process(&mut self, pid: u32, process: Option<ProcessRef>, now: Nanos, events: &mut Vec<Event>) {
-        let has_mappings = self.holders.get(&pid).is_some_and(Holder::has_mappings);
-        let shown = if has_mappings { self.shown(pid, now, events) } else { Some(BTreeMap::new()) };
-        let Some(shown) = shown else {
+    fn inspect_process(
+        &mut self,
+        pid: u32,
+        process: Option<ProcessRef>,
+        now: Nanos,
+        at_the_end: bool,
+        events: &mut Vec<Event>,
+    ) {
+        if self.are_smaps_due(pid, at_the_end) && self.inspect_smaps(pid, now, events).is_none() {
             // A process that has just ended has no memory to report.
             if fs::exists(format!("/proc/{pid}/smaps")).unwrap_or(false) {
                 events.push(Event::Loss { at: now, reason: Reason::ResidentUnreadable, count: 1 });
             }
             return;
-        };
-        let sum = |of: fn(&Shown) -> u64| shown.values().map(of).sum::<u64>();
-        let (segments, share) = (sum(|it| it.resident), sum(|it| it.share));
-        for (id, what) in shown {
-            if self.account.shown.insert((pid, id), what) != Some(what) {
-                let change = SegmentChange::Shown { pid: Pid(pid), resident: what.resident, share: what.share };
-                events.push(Event::Segment { at: now, id, change });
-            }
         }
+        let shown = self.account.shown_in(pid);
+        let (segments, share) =
+            shown.fold((0, 0), |(all, shares), (_, of_one)| (all + of_one.resident, shares + of_one.share));
         let status = process.and_then(|process| {
             Some((process, fs::read_to_string(format!("/proc/{}/status", machine::living_thread(pid))).ok()?))
         });
@@ -144,6 +166,36 @@ impl Shm {
                 events.push(Event::Resident { at: now, process, resident });
             }
         }
+    }
+
+    fn are_smaps_due(&mut self, pid: u32, at_the_end: bool) -> bool {
+        let mapped = self.holders.get(&pid).map_or(0, Holder::mapped_bytes);
+        if mapped == 0 {
+            self.account.smaps.remove(&pid);
+            self.account.forget(pid, |_| false);
+            return false;
+        }
+        let now = Instant::now();
+        let is_due = at_the_end
+            || mapped >= SMALL
+            || self.account.smaps.get(&pid).is_none_or(|(read, of)| *of != mapped || now - *read >= SMALL_EVERY);
+        if is_due {
+            self.account.smaps.insert(pid, (now, mapped));
+        }
+        is_due
+    }
+
+    /// Emits how much each segment has resident in a process, where that has changed.
+    fn inspect_smaps(&mut self, pid: u32, now: Nanos, events: &mut Vec<Event>) -> Option<()> {
+        let shown = self.shown(pid, now, events)?;
+        self.account.forget(pid, |id| shown.contains_key(id));
+        for (id, what) in shown {
+            if self.account.shown.insert((pid, id), what) != Some(what) {
+                let change = SegmentChange::Shown { pid: Pid(pid), resident: what.resident, share: what.share };
+                events.push(Event::Segment { at: now, id, change });
+            }
+        }
+        Some(())
     }
 
     /// The resident memory of a process by segment. Also emits how much memory these segments use.

@@ -159,7 +159,8 @@ impl Devices {
 
     /// Describes the target of a link in `/proc`.
     fn found(&self, link: &Path, way: Way) -> Option<Found> {
-        let facts = facts(&status(link).ok()?);
+        let of_file = status(link).ok().filter(is_file)?;
+        let facts = facts(&of_file);
         let target = fs::read_link(link).ok()?.into_os_string().into_vec();
         let target = target.strip_suffix(b" (deleted)").unwrap_or(&target);
         let name = target.rsplit(|byte| *byte == b'/').next().unwrap_or(target);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use aya::maps::MapError;
 use pyobs_abi::shm::{Bounds, Known};
 use pyobs_model::{Event, Nanos, Reason};
 
@@ -20,6 +21,12 @@ pub(super) fn bounds(ranges: impl Iterator<Item = Range<u64>>) -> Bounds {
         bounds.add(range.start, range.end);
         bounds
     })
+}
+
+/// Whether a map has no room for an element: `htab_map_update_elem` in
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/hashtab.c>.
+fn is_full(inserted: Result<(), MapError>) -> bool {
+    matches!(inserted, Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::E2BIG))
 }
 
 impl Shm {
@@ -53,20 +60,20 @@ impl Shm {
     fn examine(&mut self, pid: u32, others: bool, now: Nanos, events: &mut Vec<Event>) -> Vec<Found> {
         // Mark the process as a holder first, so that the kernel side reports its calls. It does not know earlier
         // mappings, so it reports every unmap while `/proc` is read.
-        let mut is_room = self.maps.holders.insert(pid, Bounds::default(), NO_EXIST).is_ok();
+        let mut has_no_room = is_full(self.maps.holders.insert(pid, Bounds::default(), NO_EXIST));
         let mut found = self.shown_by(pid, others).found;
         if found.iter().any(|found| found.mapping().is_some()) {
-            is_room = self.maps.found.insert(pid, Bounds::EVERYTHING, 0).is_ok();
+            has_no_room |= is_full(self.maps.found.insert(pid, Bounds::EVERYTHING, 0));
             let shown = self.shown_by(pid, others);
             if !shown.is_truncated {
                 let _ = self.maps.found.insert(pid, bounds(shown.found.iter().filter_map(Found::mapping)), 0);
             }
             found = shown.found;
         }
-        if !is_room && !found.is_empty() && self.maps.holders.get(&pid, 0).is_err() {
+        if has_no_room && !found.is_empty() {
             events.push(Event::Loss { at: now, reason: Reason::SegmentTableFull, count: 1 });
         }
-        if found.is_empty() && !others {
+        if found.is_empty() && self.maps.holders.get(&pid, 0).is_ok_and(|bounds| bounds.has_gained == 0) {
             let _ = self.maps.holders.remove(&pid);
             let _ = self.maps.found.remove(&pid);
         }
