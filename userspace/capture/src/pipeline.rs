@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use pyobs_abi::record::Loss;
 use pyobs_model::{Event, Nanos, Reason};
 
+use self::decode::Record;
 use self::dispatch::{Collectors, Token};
 use self::stacks::{Stacks, Taken};
 use crate::copies::{Copied, Copies};
@@ -46,6 +47,8 @@ pub struct Pipeline {
     sideband: Option<Sideband>,
     /// Only if they were requested.
     copies: Option<Copies>,
+    /// Memory for the records of one chunk.
+    records: Vec<Record>,
     /// Version of the memory maps that the collectors have seen.
     maps_seen: u64,
     counted_losses: [u64; Loss::COUNT],
@@ -62,6 +65,7 @@ impl Pipeline {
             stacks,
             sideband,
             copies,
+            records: Vec::new(),
             maps_seen: 0,
             counted_losses: [0; Loss::COUNT],
             counted_missed_calls: 0,

@@ -15,9 +15,10 @@ use crate::{Error, Writer};
 const QUEUE_MAX: usize = 500_000;
 /// [`Writer::append`] commits when it is called.
 const APPEND_EVERY: Duration = Duration::from_millis(400);
-/// Events are collected for this long, or until there are this many, because each batch wakes the thread. The caller comes by
-/// every 400 ms and a batch is committed at once, so a recording that is cut off lacks less than a second.
-const SEND_EVERY: Duration = Duration::from_millis(300);
+/// Events are collected for this long, or until there are this many, because each batch wakes the thread and waits for the
+/// disk several times. The caller comes by every 400 ms and a batch is committed at once, so a recording that is cut off lacks
+/// less than a second.
+const SEND_EVERY: Duration = Duration::from_millis(500);
 const SEND_AT: usize = 4096;
 
 #[derive(Debug)]
@@ -94,7 +95,12 @@ impl Background {
 /// Runs until the other end of the queue is closed or an error occurs.
 fn write(mut writer: Writer, queue: &Receiver<Vec<Event>>, waiting: &AtomicUsize) -> Result<(), Error> {
     loop {
-        match queue.recv_timeout(APPEND_EVERY) {
+        let received = if writer.is_pending() {
+            queue.recv_timeout(APPEND_EVERY)
+        } else {
+            queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        match received {
             Ok(events) => {
                 writer.append(&events)?;
                 waiting.fetch_sub(events.len(), Ordering::Relaxed);

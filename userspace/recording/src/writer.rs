@@ -30,6 +30,8 @@ pub struct Writer {
     nodes: stacks::Nodes,
     latest: Nanos,
     committed: Instant,
+    /// Whether there are events that were not committed.
+    is_pending: bool,
     stopped: bool,
 }
 
@@ -48,21 +50,23 @@ impl Writer {
             nodes: stacks::Nodes::default(),
             latest: Nanos(0),
             committed: Instant::now(),
+            is_pending: false,
             stopped: false,
         })
     }
 
-    /// Adds events, and commits if the last commit was at least 0.4 s ago. Call it at least that often, even without events. It
-    /// waits for the disk, but not for a program that is reading the file: then it commits later. After an error, earlier
+    /// Adds events, and commits if the last commit was at least 0.4 s ago. While [`Self::is_pending`], call it at least that
+    /// often, even without events. It waits for the disk, but not for a program that is reading the file: then it commits later. After an error, earlier
     /// commits are safe and further events are refused.
     pub fn append(&mut self, events: &[Event]) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped(self.path.as_path().into()));
         }
         if !events.is_empty() {
+            self.is_pending = true;
             self.insert(events).map_err(|error| self.fail(error))?;
         }
-        if self.committed.elapsed() < COMMIT_EVERY {
+        if !self.is_pending || self.committed.elapsed() < COMMIT_EVERY {
             return Ok(());
         }
         match self.commit(Duration::ZERO) {
@@ -70,6 +74,11 @@ impl Writer {
             Err(error) if is_busy(&error) => Ok(()),
             Err(error) => Err(self.fail(error)),
         }
+    }
+
+    /// Whether events wait for a commit.
+    pub fn is_pending(&self) -> bool {
+        self.is_pending
     }
 
     /// Commits the rest and marks the recording as complete.
@@ -101,7 +110,7 @@ impl Writer {
     fn commit(&mut self, wait: Duration) -> rusqlite::Result<()> {
         self.connection.busy_timeout(wait)?;
         self.connection.execute_batch("COMMIT")?;
-        self.committed = Instant::now();
+        (self.committed, self.is_pending) = (Instant::now(), false);
         Ok(())
     }
 

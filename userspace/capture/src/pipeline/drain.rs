@@ -49,7 +49,7 @@ impl Pipeline {
 
     /// Returns the number of records taken, at most [`CHUNK`].
     fn drain_chunk(&mut self) -> usize {
-        let mut records = Vec::with_capacity(CHUNK);
+        let mut records = std::mem::take(&mut self.records);
         let mut malformed = 0;
         while records.len() + malformed < CHUNK
             && let Some(bytes) = self.context.object.records.next()
@@ -62,9 +62,10 @@ impl Pipeline {
         let taken = records.len() + malformed;
         self.lose(Reason::RecordMalformed, malformed as u64);
         self.stacks.learn_symbols(records.iter().filter_map(Record::stack));
-        for record in records {
+        for record in records.drain(..) {
             self.handle(&record);
         }
+        self.records = records;
         taken
     }
 

@@ -18,8 +18,9 @@ pub type Value<'a> = AttributeValue<Slice<'a>>;
 
 /// Abbreviation tables are read with these sizes until the whole table fits.
 const ABBREVIATIONS: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
-/// Cached abbreviation tables, not counting huge ones.
-const ABBREVIATIONS_KEPT: usize = 16;
+/// Cached abbreviation tables per file, not counting huge ones. CPython has some 170 units with a table each, of which a program
+/// keeps using some tens.
+const ABBREVIATIONS_KEPT: usize = 64;
 /// Sizes of the cached window of the range lists: the usual one, and one for longer lists. A unit's lists are
 /// close together.
 const WINDOWS: [usize; 2] = [32 << 10, 256 << 10];
