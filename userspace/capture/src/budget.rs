@@ -19,6 +19,9 @@ use self::ladder::{LIBRARIES, Ladder, MEM_INFOS, SLEEPS, TRANSFERS, WATCHPOINTS,
 
 /// Cost in the first seconds does not count, because every file and stack is new.
 const START: Nanos = Nanos(3_000_000_000);
+/// Costs are compared over at least this long. The last observation of a recording may come a moment after the one before it,
+/// and includes the work of the end.
+const SPAN_MIN: f64 = 0.5;
 /// The cost of one second must exceed the budget by this factor for a measure to be taken at once. Over
 /// [`WINDOW`] seconds, any excess suffices.
 const FAR_ABOVE: f64 = 1.5;
@@ -324,7 +327,7 @@ impl Arbiter {
 }
 
 impl Observed {
-    /// `None` if no time has passed. A family that sends many records also has a long run time in the kernel,
+    /// `None` if too little time has passed. A family that sends many records also has a long run time in the kernel,
     /// so each gets the same share of the time in user space as of the time in the kernel.
     fn since(&self, before: &Self) -> Option<Shares> {
         let span = self.at.saturating_sub(before.at).as_secs_f64();
@@ -335,7 +338,7 @@ impl Observed {
         let user = user.as_secs_f64();
         let attributed = user.min(all * USER_MAX);
         let times = if all > 0.0 { 1.0 + attributed / all } else { 1.0 };
-        (span > 0.0).then(|| {
+        (span >= SPAN_MIN).then(|| {
             let mut shares = kernel.map(|time| time * times / span);
             shares[Spender::Rest as usize] += (user - attributed) / span;
             shares

@@ -274,3 +274,18 @@ fn a_few_samples_are_always_taken() {
         [Some("samples 1/32"), Some("samples 1/256"), Some("samples 1/1024"), None]
     );
 }
+
+#[test]
+fn a_cost_over_a_moment_says_nothing() {
+    let mut arbiter = Arbiter::new(1.0, 2, 99, ALL);
+    let cost = |ms| [Cost { family: Spender::Samples, kernel: Nanos(ms * 1_000_000) }];
+    for second in 0..=9 {
+        let at = Nanos(second * 1_000_000_000);
+        assert!(arbiter.observe(at, &cost(second), Nanos(0)).is_empty(), "{second}");
+    }
+    // 20 ms of CPU time, a thousandth of a second later.
+    assert!(arbiter.observe(Nanos(9_001_000_000), &cost(29), Nanos(0)).is_empty());
+    assert_eq!(arbiter.level(Spender::Samples), 1.0);
+    // Over the whole second it is above the budget of 20 ms.
+    assert!(!arbiter.observe(Nanos(10_000_000_000), &cost(60), Nanos(0)).is_empty());
+}
