@@ -18,8 +18,7 @@ pub type Value<'a> = AttributeValue<Slice<'a>>;
 
 /// Abbreviation tables are read with these sizes until the whole table fits.
 const ABBREVIATIONS: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
-/// Cached abbreviation tables per file, not counting huge ones. CPython has some 170 units with a table each, of which a program
-/// keeps using some tens.
+/// Cached abbreviation tables of a file, not counting huge ones. Each unit of CPython has its own.
 const ABBREVIATIONS_KEPT: usize = 64;
 /// Sizes of the cached window of the range lists: the usual one, and one for longer lists. A unit's lists are
 /// close together.
