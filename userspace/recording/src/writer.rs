@@ -56,8 +56,8 @@ impl Writer {
     }
 
     /// Adds events, and commits if the last commit was at least 0.4 s ago. While [`Self::is_pending`], call it at least that
-    /// often, even without events. It waits for the disk, but not for a program that is reading the file: then it commits later. After an error, earlier
-    /// commits are safe and further events are refused.
+    /// often, even without events. It waits for the disk, but not for a program that is reading the file: then it commits later.
+    /// After an error, earlier commits are safe and further events are refused.
     pub fn append(&mut self, events: &[Event]) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped(self.path.as_path().into()));
