@@ -27,6 +27,7 @@ struct Row {
     effect: Vec<i32>,
     jumped: Option<Vec<i32>>,
     jump: Option<String>,
+    pair: bool,
     ends: bool,
     caches: u8,
 }
@@ -67,8 +68,10 @@ fn table(python: &Python, minor: u8, text: &mut String) -> Result<()> {
         if let (Some(jump), Some(jumped)) = (&row.jump, &row.jumped) {
             write!(text, ", jump = \"{jump}\", jumped = {jumped:?}")?;
         }
-        if row.ends {
-            text.push_str(", ends = true");
+        for (is_set, name) in [(row.pair, "pair"), (row.ends, "ends")] {
+            if is_set {
+                write!(text, ", {name} = true")?;
+            }
         }
         if row.caches > 0 {
             write!(text, ", caches = {}", row.caches)?;

@@ -44,6 +44,9 @@ pub(super) struct Instruction {
     pub jump: Option<Jump>,
     /// The effect if it jumps.
     jumped: Option<Vec<i32>>,
+    /// The argument has a number in its lowest byte and another above it, whose sum counts.
+    #[serde(default)]
+    pair: bool,
     /// Control never continues to the next instruction.
     #[serde(default)]
     pub ends: bool,
@@ -56,7 +59,7 @@ impl Instruction {
     /// How much higher the stack is afterwards. The argument comes from the watched process and may have any
     /// value.
     pub fn effect(&self, argument: u32) -> i64 {
-        sum(&self.effect, argument)
+        sum(&self.effect, if self.pair { (argument & 0xff) + (argument >> 8) } else { argument })
     }
 
     pub fn effect_jumped(&self, argument: u32) -> i64 {
@@ -133,6 +136,12 @@ mod tests {
         assert_eq!(named(8, "FOR_ITER").effect(0), 1);
         assert_eq!(named(8, "FOR_ITER").effect_jumped(0), -1);
         assert_eq!(named(11, "MAKE_FUNCTION").effect(0b1001), -2);
+        for minor in 8..=14 {
+            let slice = named(minor, "BUILD_SLICE");
+            assert_eq!([2, 3].map(|argument| slice.effect(argument)), [-1, -2], "3.{minor}");
+            // `a, b, *c, d = e`: two before the list, one behind it.
+            assert_eq!(named(minor, "UNPACK_EX").effect(2 | 1 << 8), 3, "3.{minor}");
+        }
         assert_eq!(named(13, "JUMP_BACKWARD").jump, Some(Jump::Backward));
     }
 }

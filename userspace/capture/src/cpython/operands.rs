@@ -118,8 +118,9 @@ fn variables(memory: &impl Memory, layout: &Layout, code: u64) -> Option<u64> {
 fn taken(name: &str, argument: u32) -> Option<(u32, Option<u32>)> {
     let call = |called: u32| Some((argument.checked_add(called)?, Some(called)));
     match name {
-        // The callable, and self or null.
-        "CALL" | "CALL_METHOD" | "CALL_KW" => call(2),
+        // The callable, and self or null. Specialized forms of 3.11's PRECALL make the call, and skip CALL
+        // (https://github.com/python/cpython/blob/v3.11.0/Python/ceval.c).
+        "CALL" | "PRECALL" | "CALL_METHOD" | "CALL_KW" => call(2),
         "CALL_FUNCTION" | "CALL_FUNCTION_KW" => call(1),
         "BINARY_SLICE" => Some((3, None)),
         _ if name.starts_with("BINARY_") || name.starts_with("INPLACE_") => Some((2, None)),
