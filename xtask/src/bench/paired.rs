@@ -36,6 +36,22 @@ pub(super) fn run(
     Ok(all.into_iter().map(pairs).collect())
 }
 
+/// The rounds beside BPF programs that do nothing at these raw tracepoints (`empty.py`), and the command of these.
+pub(super) fn beside_nothing(
+    setting: &Setting,
+    python: &Path,
+    workload: &[&str],
+    rounds: Rounds,
+    tracepoints: &[&str],
+) -> Result<(Vec<Pair>, String)> {
+    let words = [python, &script("empty.py"), &setting.folder.join("empty")];
+    let [python_word, script, made] = words.map(|path| path.display().to_string());
+    let watcher = [&[&python_word[..], &script], tracepoints, &[&made]].concat();
+    let rounds = run(python, workload, rounds, &[&watcher])?;
+    let rounds = rounds.into_iter().next().context("paired.py left rounds out")?;
+    Ok((rounds, format!("empty.py {}", tracepoints.join(" "))))
+}
+
 /// Rounds with a watcher, between rounds without one, which show the noise.
 pub(super) struct Compared {
     pub(super) nobody: Vec<Pair>,
@@ -81,12 +97,6 @@ impl Compared {
 
     /// Two rows, without and with pyobs: the watcher, the cost of the work, its range, and the command.
     pub(super) fn rows(&self) -> [[String; 4]; 2] {
-        let row = |who: &str, pairs: &[Pair], command: &str| {
-            let [low, middle, high] = longer(pairs);
-            let (without, with) = (micros(pairs, |pair| pair.without), micros(pairs, |pair| pair.with));
-            let figure = format!("{without:.2} to {with:.2} µs, {middle:+.2} %");
-            [who.to_owned(), figure, format!("{low:+.2} to {high:+.2} %"), command.to_owned()]
-        };
         [row("nobody", &self.nobody, "paired.py"), row("pyobs", &self.watched, &self.watcher)]
     }
 
@@ -99,6 +109,14 @@ impl Compared {
     pub(super) fn longer_by(&self) -> f64 {
         micros(&self.watched, |pair| pair.with - pair.without)
     }
+}
+
+/// A row: the watcher, the cost of the work without and with it, the range, and the watcher's command.
+pub(super) fn row(who: &str, pairs: &[Pair], command: &str) -> [String; 4] {
+    let [low, middle, high] = longer(pairs);
+    let (without, with) = (micros(pairs, |pair| pair.without), micros(pairs, |pair| pair.with));
+    let figure = format!("{without:.2} to {with:.2} µs, {middle:+.2} %");
+    [who.to_owned(), figure, format!("{low:+.2} to {high:+.2} %"), command.to_owned()]
 }
 
 /// The median of the rounds, in microseconds.

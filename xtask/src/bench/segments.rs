@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::{
     Setting, paired,
     record::{kernel_share, record, shown},
-    script,
     table::Table,
 };
 use crate::repo;
@@ -85,11 +84,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
 /// What `pairs` pays for having any programs at the start and end of system calls.
 fn empty(setting: &Setting, table: &mut Table) -> Result<()> {
     let python = setting.python("3.12")?;
-    let words = [python, &script("empty.py"), &setting.folder.join("empty")];
-    let [python_word, script, made] = words.map(|path| path.display().to_string());
-    let watcher = [&python_word, &script, "sys_enter", "sys_exit", &made];
-    let rounds = paired::run(python, &["pairs"], ROUNDS, &[&watcher])?;
-    let [low, middle, high] = paired::longer(rounds.first().map_or(&[], Vec::as_slice));
+    let (rounds, command) = paired::beside_nothing(setting, python, &["pairs"], ROUNDS, &["sys_enter", "sys_exit"])?;
+    let [low, middle, high] = paired::longer(&rounds);
     let cells = [
         "pairs, with programs that do nothing",
         &format!("{middle:.2} % longer"),
@@ -97,7 +93,7 @@ fn empty(setting: &Setting, table: &mut Table) -> Result<()> {
         "",
         "",
     ];
-    table.row(cells.map(str::to_owned).to_vec(), "empty.py sys_enter sys_exit");
+    table.row(cells.map(str::to_owned).to_vec(), &command);
     Ok(())
 }
 

@@ -26,8 +26,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Waits",
         "Two threads of a CPython 3.12 program that hand over to each other by pipes, on one CPU (`xtask/src/bench/switches.py`).\n\
          First how long a hand-over takes while pyobs watches, compared with just before and after (`paired.py`);\n\
-         `nobody` shows the noise. Then the time of pyobs's BPF programs by the kernel's own account (`bpf_stats`) per\n\
-         sleep that the kernel counted (`getrusage`), and what was shed to keep the budget.",
+         `nobody` shows the noise, and programs that do nothing (`xtask/src/bench/empty.py`) what any observer of these\n\
+         tracepoints costs. Then the time of pyobs's BPF programs by the kernel's own account (`bpf_stats`) per sleep that\n\
+         the kernel counted (`getrusage`), and what was shed to keep the budget.",
         &["what", "figure", "10th to 90th percentile", "sleeps a second", "BPF time (% of a core)", "given up"],
     );
     handed_over(setting, &mut table)?;
@@ -46,7 +47,10 @@ fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
     let words = [python.display().to_string(), switches()];
     let words = [&words[0][..], &words[1][..]];
     let compared = Compared::one(setting, python, &words, &["--pid", "PID", "--probe", "offcpu"], paired::USUAL)?;
-    for [who, figure, range, command] in compared.rows() {
+    let (nothing, command) =
+        paired::beside_nothing(setting, python, &words, paired::USUAL, &["sched_switch", "sched_waking"])?;
+    let nothing = paired::row("programs that do nothing", &nothing, &command);
+    for [who, figure, range, command] in compared.rows().into_iter().chain([nothing]) {
         let cells = vec![format!("a hand-over, {who}"), figure, range, String::new(), String::new(), String::new()];
         table.row(cells, &command);
     }
