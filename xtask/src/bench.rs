@@ -20,6 +20,7 @@ mod segments;
 mod slowdown;
 mod table;
 mod tables;
+mod traps;
 mod truth;
 mod twins;
 mod ucx;
@@ -46,7 +47,7 @@ use table::Table;
 /// A bench's name on the command line, and its function.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 18] = [
+const BENCHES: [Bench; 19] = [
     ("busy", busy::run),
     ("overhead", overhead::run),
     ("slowdown", slowdown::run),
@@ -56,6 +57,7 @@ const BENCHES: [Bench; 18] = [
     ("tables", tables::run),
     ("memory", memory::run),
     ("redundancy", redundancy::run),
+    ("traps", traps::run),
     ("segments", segments::run),
     ("first-screen", first_screen::run),
     ("static", linkage::run),
@@ -68,7 +70,7 @@ const BENCHES: [Bench; 18] = [
 ];
 
 /// Run only if named: each takes from three minutes to an hour.
-const LONG: [&str; 8] = ["hour", "overhead", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy"];
+const LONG: [&str; 9] = ["hour", "overhead", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy", "traps"];
 
 /// What every bench needs.
 struct Setting {

@@ -1,0 +1,382 @@
+"""Waste that a detector should find, each kind beside a twin that computes the same without it.
+
+  traps.py                              prints the names of the kinds
+  traps.py KIND alone|hidden|good SECONDS
+
+`alone` does nothing but the wasteful work, `hidden` spends a twentieth of its time on it, among useful work, and `good`
+runs the twin. The wasteful line is marked "# <- waste". Prints its number as JSON.
+"""
+import inspect
+import json
+import random
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import scipy.linalg
+import scipy.sparse
+from sklearn.linear_model import LinearRegression
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+weights, gradients = np.zeros((8, 40)), rng.random((8, 40))
+rows, values = np.arange(200 * 64, dtype=float).reshape(200, 64), rng.random(100)
+theta, turned = 0.3, np.eye(3)
+dictionary, data = rng.random((256, 32)), rng.random((256, 48))
+left, right = rng.random(2000), rng.random(2000)
+records = np.zeros(500, dtype=[("x", float), ("n", int)])
+frame = pd.DataFrame({"x": rng.random(500), "y": rng.random(500)})
+angles, square, column = rng.random(4000), rng.random((30, 30)), rng.random(30)
+listed = [float(number) for number in range(200)]
+sparse = scipy.sparse.random(200, 200, 0.1, "csr", random_state=0)
+words = np.array(["word%d" % number for number in range(200)])
+days = pd.Series(pd.date_range("2020-01-01", periods=500).strftime("%Y-%m-%d"))
+model = LinearRegression().fit(rng.random((200, 5)), rng.random(200))
+points = rng.random((100, 5))
+turn = np.array([[np.cos(theta), -np.sin(theta), 0], [np.sin(theta), np.cos(theta), 0], [0, 0, 1.0]])
+
+
+def slice_bad():
+    for i in range(8):
+        for j in range(40):
+            weights[i, j] -= 0.01 * gradients[i, j]  # <- waste
+
+
+def slice_good():
+    global weights
+    weights -= 0.01 * gradients
+
+
+def repeat_bad():
+    global turned
+    a = np.cos(theta); b = np.sin(theta); made = np.array([[a, -b, 0], [b, a, 0], [0, 0, 1.0]], float)  # <- waste
+    turned = np.dot(made, turned)
+
+
+def repeat_good():
+    global turned
+    turned = np.dot(turn, turned)
+
+
+def algorithm_bad():
+    for i in range(199):
+        first = rows[i].copy(); rows[i] = rows[i + 1]; rows[i + 1] = first  # <- waste
+
+
+def algorithm_good():
+    first = rows[0].copy()
+    rows[:-1] = rows[1:].copy()
+    rows[-1] = first
+
+
+def api_bad():
+    total = np.square(values[0])
+    for i in range(1, values.shape[0]):
+        total = total + np.square(values[i])  # <- waste
+    return total
+
+
+def api_good():
+    return np.sum(np.square(values))
+
+
+def invariant_bad():
+    a = np.zeros((32, 48))
+    for _ in range(20):
+        a = a + 1e-6 * (dictionary.T @ (data - dictionary @ a))  # <- waste
+    return a
+
+
+def invariant_good():
+    a = np.zeros((32, 48))
+    projected, gram = dictionary.T @ data, dictionary.T @ dictionary
+    for _ in range(20):
+        a = a + 1e-6 * (projected - gram @ a)
+    return a
+
+
+def compare_bad():
+    count = 0
+    for i in range(2000):
+        if left[i] < right[i]:  # <- waste
+            count += 1
+    return count
+
+
+def compare_good():
+    return int((left < right).sum())
+
+
+def record_bad():
+    for i in range(500):
+        records[i]["x"] = i * 0.5  # <- waste
+
+
+def record_good():
+    records["x"] = np.arange(500) * 0.5
+
+
+def loc_bad():
+    total = 0.0
+    for i in range(100):
+        total += frame.loc[i, "x"]  # <- waste
+    return total
+
+
+def loc_good():
+    return frame["x"].sum()
+
+
+def constant_bad():
+    total = 0.0
+    for value in listed:
+        total += value * np.sqrt(2.0)  # <- waste
+    return total
+
+
+def constant_good():
+    root, total = 2.0 ** 0.5, 0.0
+    for value in listed:
+        total += value * root
+    return total
+
+
+def append_bad():
+    made = np.zeros(0)
+    for value in listed:
+        made = np.append(made, value)  # <- waste
+    return made
+
+
+def append_good():
+    made = []
+    for value in listed:
+        made.append(value)
+    return np.array(made)
+
+
+def doubled(value):
+    return value * 2.0 + 1.0
+
+
+each = np.vectorize(doubled)
+
+
+def vectorize_bad():
+    return each(left)  # <- waste
+
+
+def vectorize_good():
+    return left * 2.0 + 1.0
+
+
+def iterrows_bad():
+    total = 0.0
+    for _, row in frame.iterrows():  # <- waste
+        total += row.x
+    return total
+
+
+def iterrows_good():
+    return frame["x"].sum()
+
+
+def inverse_bad():
+    moved = column
+    for _ in range(50):
+        moved = np.linalg.inv(square) @ moved  # <- waste
+        moved /= np.abs(moved).max()
+    return moved
+
+
+def inverse_good():
+    moved, inverse = column, np.linalg.inv(square)
+    for _ in range(50):
+        moved = inverse @ moved
+        moved /= np.abs(moved).max()
+    return moved
+
+
+def listed_bad():
+    total = 0.0
+    for step in range(50):
+        total += np.array(listed)[step]  # <- waste
+    return total
+
+
+def listed_good():
+    total, made = 0.0, np.array(listed)
+    for step in range(50):
+        total += made[step]
+    return total
+
+
+def sparse_bad():
+    total = 0.0
+    for i in range(50):
+        total += sparse[i, 7]  # <- waste
+    return total
+
+
+def sparse_good():
+    return sparse[:50, [7]].sum()
+
+
+def text_bad():
+    count = 0
+    for word in words:
+        count += bool(np.char.startswith(word, "word1"))  # <- waste
+    return count
+
+
+def text_good():
+    return int(np.char.startswith(words, "word1").sum())
+
+
+def cosine_bad():
+    total = 0.0
+    for step in range(20):
+        total += np.cos(angles)[step]  # <- waste
+    return total
+
+
+def cosine_good():
+    total, made = 0.0, np.cos(angles)
+    for step in range(20):
+        total += made[step]
+    return total
+
+
+def item_bad():
+    total = 0.0
+    for i in range(2000):
+        total += left.item(i)  # <- waste
+    return total
+
+
+def item_good():
+    return float(left.sum())
+
+
+def at_bad():
+    for i in range(50):
+        frame.at[i, "y"] = i * 0.5  # <- waste
+
+
+def at_good():
+    frame["y"] = np.arange(500) * 0.5
+
+
+def apply_bad():
+    return frame.apply(lambda row: row.x * 2.0, axis=1)  # <- waste
+
+
+def apply_good():
+    return frame["x"] * 2.0
+
+
+def dates_bad():
+    total = 0
+    for step in range(5):
+        total += pd.to_datetime(days).dt.day.iloc[step]  # <- waste
+    return total
+
+
+def dates_good():
+    total, parsed = 0, pd.to_datetime(days).dt.day
+    for step in range(5):
+        total += parsed.iloc[step]
+    return total
+
+
+def solve_bad():
+    total = 0.0
+    for step in range(20):
+        total += scipy.linalg.solve(square, column)[step]  # <- waste
+    return total
+
+
+def solve_good():
+    total, solved = 0.0, scipy.linalg.solve(square, column)
+    for step in range(20):
+        total += solved[step]
+    return total
+
+
+def predict_bad():
+    total = 0.0
+    for i in range(100):
+        total += model.predict(points[i:i + 1])[0]  # <- waste
+    return total
+
+
+def predict_good():
+    return model.predict(points).sum()
+
+
+def concat_bad():
+    made = frame[:0]
+    for i in range(20):
+        made = pd.concat([made, frame[i:i + 1]])  # <- waste
+    return made
+
+
+def concat_good():
+    return pd.concat([frame[i:i + 1] for i in range(20)])
+
+
+plain_state, vector, stream = 1, rng.random(220), rng.random(200_000)
+matrix = rng.random((220, 220))
+
+
+def plain():
+    global plain_state
+    for i in range(20_000):
+        plain_state = (plain_state * 31 + i) % 1_000_003
+
+
+def drawn():
+    return rng.random(30_000).sum()
+
+
+def multiplied():
+    global vector
+    vector = np.dot(matrix, vector)
+    vector /= vector.max()
+
+
+def streamed():
+    global stream
+    stream *= 1.0 + 1e-7
+
+
+KINDS = [name[:-4] for name in list(globals()) if name.endswith("_bad")]
+USEFUL = plain, drawn, multiplied, streamed
+SHARE = 0.05
+
+
+def main():
+    if len(sys.argv) == 1:
+        return print("\n".join(KINDS))
+    kind, form, end = sys.argv[1], sys.argv[2], time.monotonic() + float(sys.argv[3])
+    bad, good = (globals()[f"{kind}_{variant}"] for variant in ("bad", "good"))
+    work, spent, all_spent = good if form == "good" else bad, 0.0, 0.0
+    while time.monotonic() < end:
+        since = time.process_time()
+        # In turns of random length, because samples have a rhythm of their own.
+        if form != "hidden" or spent < SHARE * all_spent:
+            work()
+            spent += time.process_time() - since
+        else:
+            for _ in range(random.randrange(1, 8)):
+                random.choice(USEFUL)()
+        all_spent += time.process_time() - since
+    source, first = inspect.getsourcelines(bad)
+    marked = next(number for number, line in enumerate(source, first) if line.rstrip().endswith("# <- waste"))
+    source, first = inspect.getsourcelines(good)
+    print(json.dumps({"line": marked, "good": [first, first + len(source)], "share": spent / all_spent}))
+
+
+main()
