@@ -11,6 +11,8 @@ mod faults;
 mod hidden;
 #[path = "redundancy/left_out.rs"]
 mod left_out;
+#[path = "redundancy/packages.rs"]
+mod packages;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,11 +53,13 @@ fn main() -> ExitCode {
     cases.extend(hidden::cases());
     cases.extend(faults::cases());
     cases.extend(left_out::cases());
+    cases.extend(packages::cases());
     pyobs_tests::run(cases)
 }
 
 const DISPATCH: &str = "redundancy/dispatch";
 const RECOMPUTED: &str = "redundancy/recomputed";
+const COPIED: &str = "redundancy/copied";
 const DEAD: &str = "redundancy/dead-store";
 
 fn known(name: &str, body: impl Fn() + 'static + Send) -> Case {

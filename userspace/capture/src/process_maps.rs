@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pyobs_abi::unwind::PROCESS_MAPPINGS_MAX;
+use pyobs_model::package;
 
 use self::lines::Line;
 use crate::files::FileId;
@@ -58,6 +59,26 @@ impl Mapping {
             PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end)),
             PathBuf::from(format!("/proc/{pid}/root")).join(inside),
         ]
+    }
+}
+
+/// The file that native code lies in, as frames name it.
+#[derive(Clone, Debug)]
+pub struct Module {
+    pub name: Arc<str>,
+    pub package: Option<Arc<str>>,
+}
+
+impl Module {
+    /// The module of code outside all mappings.
+    pub fn unknown() -> Self {
+        Self { name: Arc::from("[unknown]"), package: None }
+    }
+
+    pub fn of(mapping: &Mapping) -> Self {
+        let path = mapping.path().to_string_lossy();
+        let package = package::of_file(path.strip_suffix(DELETED).unwrap_or(&path));
+        Self { name: Arc::clone(&mapping.name), package }
     }
 }
 

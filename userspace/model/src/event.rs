@@ -13,6 +13,7 @@ pub use self::memory::{
 };
 pub use self::redundancy::{Access, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
 pub use self::waits::{GilHolder, GilWait, Sleep, WaitReason, Waker};
+use crate::package;
 use crate::transfer::{TransferChange, TransferThread, Transfers};
 use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
 
@@ -259,6 +260,21 @@ pub struct Frame {
     pub line: Option<u32>,
     /// The function's first line, which distinguishes functions of one name in one file.
     pub first_line: Option<u32>,
+    /// The installed package of its file, as [`crate::package::of_file`] judges it. Of a native frame, `file` is the source
+    /// and the package that of the mapped file.
+    pub package: Option<Arc<str>>,
+}
+
+impl Frame {
+    /// A frame of which only the name is known.
+    pub fn new(kind: FrameKind, function: Arc<str>) -> Self {
+        Self { kind, function, module: None, file: None, line: None, first_line: None, package: None }
+    }
+
+    pub fn python(function: Arc<str>, file: Arc<str>, line: Option<u32>, first_line: Option<u32>) -> Self {
+        let package = package::of_file(&file);
+        Self { file: Some(file), line, first_line, package, ..Self::new(FrameKind::Python, function) }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use self::board::{Board, Entry, Key};
+pub use self::redundancy::gain as redundancy_gain;
 pub use self::times::marks;
 use crate::families::Times;
 use crate::views::{Role, own_line, role};

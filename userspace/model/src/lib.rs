@@ -16,6 +16,7 @@ pub mod ids;
 pub mod loss;
 mod model;
 pub mod number;
+pub mod package;
 pub mod regions;
 pub mod report;
 pub mod selection;

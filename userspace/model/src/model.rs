@@ -196,22 +196,22 @@ impl Model {
             }
             Event::Access(access) => {
                 if self.has_stack(access.stack) && self.sees(access.process, access.tid) {
-                    let line = views::own_line(self, access.stack);
-                    self.sums.redundancy.add_access(access, line);
+                    let origin = views::origin(self, access.process, access.stack);
+                    self.sums.redundancy.add_access(access, origin);
                 }
             }
             Event::Pair(pair) => {
                 let known = self.has_stack(pair.first) && self.has_stack(pair.second);
                 if known && self.sees(pair.process, pair.tid) {
                     let region = pair.address.and_then(|address| self.owner_at(pair.process, address, pair.at));
-                    let line = views::own_line(self, pair.second);
+                    let line = views::origin(self, pair.process, pair.second).map(|origin| origin.line);
                     self.sums.redundancy.add_pair(pair, region, line);
                 }
             }
             Event::Call(call) => {
                 if self.has_stack(call.stack) && self.sees(call.process, call.tid) {
-                    let line = views::own_line(self, call.stack);
-                    self.sums.redundancy.add_call(call, line);
+                    let origin = views::origin(self, call.process, call.stack);
+                    self.sums.redundancy.add_call(call, origin, views::innermost_line(self, call.stack));
                 }
             }
             Event::Watchpoints { counts, .. } => self.sums.redundancy.set_counts(*counts),

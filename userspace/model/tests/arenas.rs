@@ -24,14 +24,8 @@ fn model(all: &[Born]) -> Model {
     let mut next = 0_u32;
     for (born, id) in all.iter().zip(0..) {
         if let Some(line) = born.line {
-            let frame = Frame {
-                kind: FrameKind::Python,
-                function: format!("line_{line}").into(),
-                module: None,
-                file: Some("/app/main.py".into()),
-                line: Some(line),
-                first_line: Some(1),
-            };
+            let function = format!("line_{line}").into();
+            let frame = Frame::python(function, "/app/main.py".into(), Some(line), Some(1));
             model.apply(&Event::Frame { id: FrameId(id), frame });
             model.apply(&Event::Stack { id: StackId(id), frames: [FrameId(id)].into() });
         }

@@ -17,14 +17,8 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
     model.apply(&Event::Process { id: ProcessRef(0), process });
     let mut at = 0;
     for ((function, samples), id) in functions.iter().zip(0..) {
-        let frame = Frame {
-            kind: FrameKind::Python,
-            function: (*function).into(),
-            module: None,
-            file: Some(format!("{folder}/main.py").into()),
-            line: Some(id),
-            first_line: Some(id),
-        };
+        let file = format!("{folder}/main.py").into();
+        let frame = Frame::python((*function).into(), file, Some(id), Some(id));
         model.apply(&Event::Frame { id: FrameId(id), frame });
         model.apply(&Event::Stack { id: StackId(id), frames: Arc::from([FrameId(id)]) });
         for _ in 0..*samples {

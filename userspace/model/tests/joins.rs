@@ -30,6 +30,7 @@ fn model(events: impl IntoIterator<Item = Event>) -> Model {
         file: Some("/app/main.py".into()),
         line: Some(line),
         first_line: Some(1),
+        package: None,
     };
     let python = |function, line| frame(function, FrameKind::Python, None, line);
     let frames = [

@@ -11,8 +11,7 @@ fn model() -> Model {
     let process = Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });
     for (id, function) in (0..).zip(["main", "one", "other"]) {
-        let (kind, file, line) = (FrameKind::Python, Some("/srv/a.py".into()), Some(id + 1));
-        let frame = Frame { kind, function: function.into(), module: None, file, line, first_line: Some(1) };
+        let frame = Frame::python(function.into(), "/srv/a.py".into(), Some(id + 1), Some(1));
         model.apply(&Event::Frame { id: FrameId(id), frame });
     }
     for (id, frames) in (0..).zip([[0, 1], [0, 2]]) {

@@ -198,14 +198,7 @@ fn filled(kind: SegmentKind, segments: &[&[SegmentChange]]) -> Model {
     let mut model = model();
     let process = Process { pid: MAKER, ppid: Pid(1), command: "python".into(), python: None, started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });
-    let frame = |function: &str, file: &str, line| Frame {
-        kind: FrameKind::Python,
-        function: function.into(),
-        module: None,
-        file: Some(file.into()),
-        line: Some(line),
-        first_line: Some(1),
-    };
+    let frame = |function: &str, file: &str, line| Frame::python(function.into(), file.into(), Some(line), Some(1));
     let library = "/usr/lib/python3.12/multiprocessing/shared_memory.py";
     let frames = [frame("publish", "/app/main.py", 7), frame("SharedMemory.__init__", library, 104)];
     for (frame, id) in frames.into_iter().zip(0..) {
@@ -258,8 +251,8 @@ fn segments_that_others_held_or_may_open_are_not_unread() {
 fn segments_of_ucx_transports_are_not_unread() {
     let mut model = filled(SegmentKind::Shm, &[&[SegmentChange::Released]]);
     assert_eq!(found(&model), ["shm/unread"]);
-    let (kind, function, module) = (FrameKind::Native, "uct_posix_mem_alloc".into(), Some("libuct.so.0".into()));
-    let frame = Frame { kind, function, module, file: None, line: None, first_line: None };
+    let module = Some("libuct.so.0".into());
+    let frame = Frame { module, ..Frame::new(FrameKind::Native, "uct_posix_mem_alloc".into()) };
     model.apply(&Event::Frame { id: FrameId(2), frame });
     model.apply(&Event::Stack { id: StackId(1), frames: [FrameId(0), FrameId(2)].into() });
     model.apply(&Event::Segment { at: Nanos(2), id: SegmentId(0), change: SegmentChange::Born(StackId(1)) });

@@ -17,14 +17,8 @@ fn model(history: History) -> Model {
         Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: Some("3.12.1".into()), started: None };
     model.apply(&Event::Process { id: ProcessRef(0), process });
     for id in 0..STACKS as u32 {
-        let frame = Frame {
-            kind: FrameKind::Python,
-            function: format!("f{id}").into(),
-            module: None,
-            file: Some("/app/main.py".into()),
-            line: Some(id + 1),
-            first_line: Some(id + 1),
-        };
+        let line = Some(id + 1);
+        let frame = Frame::python(format!("f{id}").into(), "/app/main.py".into(), line, line);
         model.apply(&Event::Frame { id: FrameId(id), frame });
         model.apply(&Event::Stack { id: StackId(id), frames: [FrameId(0), FrameId(id)].into() });
     }

@@ -15,8 +15,7 @@ fn model() -> Model {
     let probes = Family::names();
     let mut model = Model::new(Meta { rate_hz: 100, probes, ..Meta::default() }, History::All);
     for (function, id) in ["compute", "receive"].into_iter().zip(0..) {
-        let (kind, file) = (FrameKind::Python, Some("/app/main.py".into()));
-        let frame = Frame { kind, function: function.into(), module: None, file, line: Some(id + 1), first_line: None };
+        let frame = Frame::python(function.into(), "/app/main.py".into(), Some(id + 1), None);
         model.apply(&Event::Frame { id: FrameId(id), frame });
         model.apply(&Event::Stack { id: StackId(id), frames: Arc::from([FrameId(id)]) });
     }

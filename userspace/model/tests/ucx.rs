@@ -26,14 +26,7 @@ const SHUTDOWN: StackId = StackId(1);
 fn model(history: History) -> Model {
     let probes = Family::names();
     let mut model = Model::new(Meta { rate_hz: 99, probes, ..Meta::default() }, history);
-    let python = |function: &str, file: &str, line| Frame {
-        kind: FrameKind::Python,
-        function: function.into(),
-        module: None,
-        file: Some(file.into()),
-        line: Some(line),
-        first_line: Some(1),
-    };
+    let python = |function: &str, file: &str, line| Frame::python(function.into(), file.into(), Some(line), Some(1));
     for (frame, id) in
         [python("step", "/app/main.py", 31), python("_shutdown", "/lib/threading.py", 1592)].into_iter().zip(0..)
     {

@@ -27,22 +27,9 @@ const IO: Tid = Tid(43);
 fn model(history: History) -> Model {
     let probes = Family::names();
     let mut model = Model::new(Meta { rate_hz: 99, cpus: 2, probes, ..Meta::default() }, history);
-    let python = |function: &str, line| Frame {
-        kind: FrameKind::Python,
-        function: function.into(),
-        module: None,
-        file: Some("/app/main.py".into()),
-        line: Some(line),
-        first_line: Some(line / 10 * 10),
-    };
-    let other = |kind, function: &str| Frame {
-        kind,
-        function: function.into(),
-        module: Some("m".into()),
-        file: None,
-        line: None,
-        first_line: None,
-    };
+    let python =
+        |function: &str, line| Frame::python(function.into(), "/app/main.py".into(), Some(line), Some(line / 10 * 10));
+    let other = |kind, function: &str| Frame { module: Some("m".into()), ..Frame::new(kind, function.into()) };
     let frames = [
         python("compute", 11),
         python("receive", 25),

@@ -313,21 +313,17 @@ impl Eval {
                 }
                 return;
             }
-            Ok(code) => Frame {
-                kind: FrameKind::Python,
-                function: code.function,
-                module: None,
-                file: Some(code.file),
-                line: Some(code.first_line),
-                first_line: Some(code.first_line),
-            },
+            Ok(code) => {
+                let line = Some(code.first_line);
+                Frame::python(code.function, code.file, line, line)
+            }
             Err(reason) => {
                 out.events.push(Event::Loss { at: self.now(), reason, count: 1 });
                 // Without a name, it is unknown whether the user chose this function.
                 if !self.chosen.is_empty() {
                     return;
                 }
-                nameless()
+                Frame::new(FrameKind::Python, Arc::from(UNREADABLE))
             }
         };
         match out.interner.frame(frame, out.events) {
@@ -421,9 +417,4 @@ impl Eval {
         // Setting an existing element of an array map cannot fail.
         let _ = self.maps.state.set(index, value, 0);
     }
-}
-
-fn nameless() -> Frame {
-    let function = Arc::from(UNREADABLE);
-    Frame { kind: FrameKind::Python, function, module: None, file: None, line: None, first_line: None }
 }

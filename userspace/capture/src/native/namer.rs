@@ -20,7 +20,7 @@ use crate::kernel::cost::{Duty, ThreadTime};
 use crate::kernel::release;
 use crate::machine::living_thread;
 use crate::privileges::{self, Keep};
-use crate::process_maps::Mapping;
+use crate::process_maps::{Mapping, Module};
 
 /// A file stays open this long for further look-ups, and no longer, because an open file keeps its file
 /// system from being unmounted.
@@ -42,13 +42,13 @@ pub struct Key {
 struct Question {
     image: Image,
     pid: u32,
-    module: Arc<str>,
+    module: Module,
     /// Set for a file.
     source: Option<Source>,
     keys: Vec<Key>,
 }
 
-type Answer = (Key, Arc<str>, Vec<Name>);
+type Answer = (Key, Module, Vec<Name>);
 
 impl Question {
     fn answers(self, names: &mut Names) -> impl Iterator<Item = Answer> + use<> {
@@ -59,7 +59,7 @@ impl Question {
             (_, None) => Vec::new(),
         };
         let found = found.into_iter().chain(std::iter::repeat_with(Vec::new));
-        self.keys.into_iter().zip(found).map(move |(key, names)| (key, Arc::clone(&self.module), names))
+        self.keys.into_iter().zip(found).map(move |(key, names)| (key, self.module.clone(), names))
     }
 }
 
@@ -115,13 +115,13 @@ impl Namer {
     /// Collects a place in a mapping of this process.
     pub fn ask(&mut self, key: Key, pid: u32, mapping: &Mapping) {
         if self.held_up.contains(&key.image) {
-            return self.give_up(key, Arc::clone(&mapping.name));
+            return self.give_up(key, Module::of(mapping));
         }
         let open = &mut self.open;
         let question = self.collected.entry((key.image, key.pid)).or_insert_with(|| Question {
             image: key.image,
             pid,
-            module: Arc::clone(&mapping.name),
+            module: Module::of(mapping),
             source: source(open, key.image, pid, mapping),
             keys: Vec::new(),
         });
@@ -144,7 +144,7 @@ impl Namer {
     }
 
     /// Answers that a place has no name.
-    pub fn give_up(&mut self, key: Key, module: Arc<str>) {
+    pub fn give_up(&mut self, key: Key, module: Module) {
         self.given_up.push((key, module, Vec::new()));
     }
 

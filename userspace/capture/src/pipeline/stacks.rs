@@ -28,7 +28,7 @@ use crate::memory::ProcessMemory;
 use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::namer::{Key, Namer};
-use crate::process_maps::Mapping;
+use crate::process_maps::{Mapping, Module};
 
 /// Stand in for a function without a name, and for a code object that could not be read.
 const NATIVE: &str = "<native>";
@@ -60,7 +60,7 @@ struct Gap {
     /// Number of the stack's frames before it.
     at: usize,
     key: Key,
-    module: Arc<str>,
+    module: Module,
 }
 
 struct Parked<P> {
@@ -183,7 +183,7 @@ impl<P> Stacks<P> {
                         Err(reason) => {
                             events.push(Event::Loss { at, reason, count: 1 });
                             outcome = Outcome::Failed(reason);
-                            let unreadable = Frame { function: Arc::from(UNREADABLE), ..nameless(FrameKind::Python) };
+                            let unreadable = Frame::new(FrameKind::Python, Arc::from(UNREADABLE));
                             frames.extend(interner.frame(unreadable, events));
                         }
                     }
@@ -222,10 +222,11 @@ impl<P> Stacks<P> {
                     let frame = Frame {
                         kind: FrameKind::Native,
                         function: name.function,
-                        module: Some(Arc::clone(&module)),
+                        module: Some(Arc::clone(&module.name)),
                         file: name.file,
                         line: name.line,
                         first_line: None,
+                        package: module.package.clone(),
                     };
                     interner.frame(frame, events)
                 });
@@ -316,19 +317,19 @@ impl<P> Stacks<P> {
         if let Some(names) = self.known.get(&key) {
             return frames.extend_from_slice(names);
         }
-        let module = mapping.map_or_else(|| Arc::from("[unknown]"), |mapping| Arc::clone(&mapping.name));
+        let module = mapping.map_or_else(Module::unknown, Module::of);
         if self.asked.insert(key) {
             match mapping {
                 Some(mapping) => self.namer.ask(key, pid, mapping),
-                None => self.namer.give_up(key, Arc::clone(&module)),
+                None => self.namer.give_up(key, module.clone()),
             }
         }
         gaps.push(Gap { at: frames.len(), key, module });
     }
 
-    fn nameless_frame(&self, module: &Arc<str>, interner: &mut Interner, events: &mut Vec<Event>) -> Rc<[FrameId]> {
-        let frame =
-            Frame { function: Arc::from(NATIVE), module: Some(Arc::clone(module)), ..nameless(FrameKind::Native) };
+    fn nameless_frame(&self, module: &Module, interner: &mut Interner, events: &mut Vec<Event>) -> Rc<[FrameId]> {
+        let Module { name, package } = module.clone();
+        let frame = Frame { module: Some(name), package, ..Frame::new(FrameKind::Native, Arc::from(NATIVE)) };
         interner.frame(frame, events).into_iter().collect()
     }
 
@@ -336,7 +337,7 @@ impl<P> Stacks<P> {
         if let Some(frame) = self.kernel_frames.get(&name) {
             return Some(*frame);
         }
-        let frame = Frame { function: Arc::clone(&name), ..nameless(FrameKind::Kernel) };
+        let frame = Frame::new(FrameKind::Kernel, Arc::clone(&name));
         let frame = interner.frame(frame, events)?;
         self.kernel_frames.insert(name, frame);
         Some(frame)
@@ -383,24 +384,14 @@ fn python(
     if code.has_long_table() {
         reading.long_table_at = Some(Instant::now());
     }
-    let frame = Frame {
-        kind: FrameKind::Python,
-        function: Arc::clone(&code.function),
-        module: None,
-        file: Some(Arc::clone(&code.file)),
-        line: line.unwrap_or(None),
-        first_line: Some(code.first_line),
-    };
+    let (function, file) = (Arc::clone(&code.function), Arc::clone(&code.file));
+    let frame = Frame::python(function, file, line.unwrap_or(None), Some(code.first_line));
     let frame = interner.frame(frame, events).ok_or(Reason::TableFull)?;
     // Do not cache the frame without its line: the table may be readable next time.
     if line.is_ok() || !(code.leaves_out_lines() || code.has_long_table()) {
         watched.names.insert_frame(raw, frame, at);
     }
     Ok(frame)
-}
-
-fn nameless(kind: FrameKind) -> Frame {
-    Frame { kind, function: Arc::from(""), module: None, file: None, line: None, first_line: None }
 }
 
 fn outcome(stack: &Stack) -> Outcome {

@@ -277,6 +277,8 @@ fn redundancy(report: &Report<'_>) -> Option<HtmlTable> {
                 ("lies in", TableCell::optional(row.region.as_ref(), |it| region(report, it.kind, &it.id))),
                 ("first", place(&row.first.stack)),
                 ("second", place(&row.second.stack)),
+                ("line", TableCell::optional(row.frame.as_ref(), |it| TableCell::text(&name(it)))),
+                ("called from", TableCell::optional(row.caller.as_ref(), |it| TableCell::text(&name(it)))),
                 ("pid", TableCell::number(row.pid.0)),
             ]
         })

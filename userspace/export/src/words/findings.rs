@@ -46,7 +46,7 @@ impl ReportText<'_> {
         let finding = &entry.finding;
         self.wrapped_at(5, &format!("  {number}. "), &self.headline(finding));
         for (label, text) in [
-            ("Where", self.place(finding).map(str::to_owned)),
+            ("Where", self.place_with_caller(finding)),
             ("Costs", costs(entry.cost)),
             ("Alike", alike(entry)),
             ("Seen", Some(finding.detail.clone())),
@@ -62,6 +62,16 @@ impl ReportText<'_> {
         let process = finding.process.and_then(|process| self.model.process(process));
         let process = process.map(|state| format!(", {}", names::process(&state.process))).unwrap_or_default();
         format!("{} {}{process}: {}", finding.severity.name(), finding.id, finding.summary)
+    }
+
+    /// The line to change, and the line of the program that led there if the first is a library's.
+    fn place_with_caller(&self, finding: &Finding) -> Option<String> {
+        let place = self.place(finding)?;
+        let (caller, share) = match (finding.evidence.get("caller"), finding.evidence.get("caller_share")) {
+            (Some(Evidence::Text(caller)), Some(Evidence::Number(part))) if caller != place => (caller, share(*part)),
+            _ => return Some(place.to_owned()),
+        };
+        Some(format!("{place}, {share} of it from {caller}"))
     }
 
     /// The line to change, if it is known.

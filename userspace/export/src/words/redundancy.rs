@@ -1,7 +1,7 @@
 //! Memory accesses of native code, by the Python line that called it.
 
 use pyobs_model::Selection;
-use pyobs_model::families::redundancy::{DISPATCH, EQUAL, least_trials};
+use pyobs_model::families::redundancy::{DISPATCH, EQUAL, Line, least_trials};
 use pyobs_model::number::{grouped, plural};
 use pyobs_model::views::{self, RedundancyView};
 
@@ -28,7 +28,8 @@ impl ReportText<'_> {
         for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
             self.line(&format!("  {} {what}.", grouped(count)));
         }
-        let mut lines: Vec<_> = view.lines.iter().collect();
+        self.undecided(&view);
+        let mut lines: Vec<_> = view.lines.iter().map(|(line, sum)| (*line, &sum.accesses)).collect();
         lines.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.weight));
         if lines.is_empty() {
             return;
@@ -42,14 +43,13 @@ impl ReportText<'_> {
                 _ => super::share(of),
             };
             has_few |= sum.known() > 0 && !sum.is_enough();
-            let frame = self.model.frame(line.frame);
             let line = format!(
                 "{:>9}  {:>7}  {:>7}  {:>7}  {}",
                 grouped(sum.samples),
                 grouped(sum.known()),
                 share(sum.objects_share()),
                 share(sum.array_share()),
-                frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
+                self.line_with_caller(&view, line),
             );
             self.line(&escape::line(&line, super::WIDTH));
         }
@@ -58,6 +58,26 @@ impl ReportText<'_> {
             self.line(&format!("  few: not enough data. Fewer than {least} known addresses could prove nothing."));
         }
         self.calls_again(&view);
+    }
+
+    fn undecided(&mut self, view: &RedundancyView) {
+        let (undecided, share) = view.undecided(&view.verdicts(self.model));
+        if undecided > 0 {
+            self.line(&format!(
+                "  Undecided: {undecided} of {}. Waste at one line of more than {} of a process's time would have been found.",
+                plural(view.lines.len() as u64, "line", "lines"),
+                super::share(share),
+            ));
+        }
+    }
+
+    /// A line and, if it is a library's, the line of the program that led there.
+    fn line_with_caller(&self, view: &RedundancyView, line: Line) -> String {
+        let place = |frame| self.model.frame(frame).map_or_else(|| "-".to_owned(), |frame| super::place(frame, true));
+        match view.caller(line).0 {
+            caller if caller == line.frame => place(caller),
+            caller => format!("{}, from {}", place(line.frame), place(caller)),
+        }
     }
 
     fn calls_again(&mut self, view: &RedundancyView) {
@@ -76,13 +96,12 @@ impl ReportText<'_> {
                 all if all < least_trials(EQUAL) => format!("{}/{} few", grouped(of), grouped(all)),
                 all => format!("{}/{}", grouped(of), grouped(all)),
             };
-            let frame = self.model.frame(call.line.frame);
             let line = format!(
                 "{:>13}  {:>13}  {} at {}",
                 part(sum.same, sum.compared),
                 part(sum.same_results, sum.results),
                 call.callee,
-                frame.map_or_else(|| "-".to_owned(), |frame| super::place(frame, true)),
+                self.line_with_caller(view, call.line),
             );
             self.line(&escape::line(&line, super::WIDTH));
         }

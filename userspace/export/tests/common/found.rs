@@ -64,6 +64,7 @@ pub fn cases() -> Vec<Case> {
         case("redundancy/dispatch", dispatch(), AT_COMPUTE, "Of the 104 whose", "Work on whole arrays"),
         case("redundancy/recomputed", called_again(), AT_COMPUTE, "30 of 30 times", "keep its result"),
         case("redundancy/recomputed", pairs(PairKind::Store, None), AT_COMPUTE, "30 of 30 times", "keep its result"),
+        case("redundancy/copied", copies(), AT_COMPUTE, "time grows with the square", "join them once"),
         case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "Leave out what computes the values"),
         case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
     ]
@@ -317,6 +318,13 @@ fn called_again() -> Vec<Event> {
     };
     let compared = [Compared::Arguments { varying: 0 }, Compared::Result { same: true }];
     (0..30).flat_map(|_| compared.map(call).into_iter().chain([access(None, None)])).collect()
+}
+
+fn copies() -> Vec<Event> {
+    let (at, process, callee) = (Nanos(1), PROCESS, "concatenate".into());
+    let compared = Compared::Copied { copied: 8000, added: 8 };
+    let call = Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared });
+    (0..30).flat_map(|_| [call.clone(), access(None, None)]).collect()
 }
 
 /// Pairs of equal values, or with `unread` stores of different values.

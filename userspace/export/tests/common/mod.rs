@@ -40,6 +40,7 @@ pub fn frame(kind: FrameKind, function: &str, place: &str, line: u32, first_line
         file: python.then(|| place.into()),
         line: python.then_some(line),
         first_line: python.then_some(first_line),
+        package: None,
     }
 }
 

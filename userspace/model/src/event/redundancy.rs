@@ -130,6 +130,11 @@ pub enum Compared {
     Result {
         same: bool,
     },
+    /// Not compared: it joins a few arrays into a new one. The sizes of the largest and of all others, in bytes.
+    Copied {
+        copied: u64,
+        added: u64,
+    },
 }
 
 /// Where the addresses of accesses come from. Only recordings up to 2026-11-28 have the

@@ -21,11 +21,29 @@ const NAMES_KEPT: usize = 50_000;
 /// The share above which equal accesses to an array, or repeated calls, are redundant.
 pub const EQUAL: f64 = 0.7;
 
+/// The least number of bytes that are copied for each byte added if arrays grow by copies.
+const COPIED_PER_ADDED: u64 = 8;
+
 /// A Python line with native code below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
     pub process: ProcessRef,
     pub frame: FrameId,
+}
+
+/// Where native code was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub line: Line,
+    /// The line of the program that led there, which is often the same.
+    pub caller: FrameId,
+}
+
+impl Origin {
+    /// The line of the program.
+    pub fn outer(&self) -> Line {
+        Line { frame: self.caller, ..self.line }
+    }
 }
 
 /// Two successive accesses to one address.
@@ -57,6 +75,10 @@ impl PairOf {
         let Pair { process, tid, first, second, kind, .. } = *pair;
         Self { process, kind, touched: pair.touched.clone(), tid, first, second, region }
     }
+
+    pub fn is_array_store(&self) -> bool {
+        is_array_store(self.kind, &self.touched)
+    }
 }
 
 impl PairSum {
@@ -76,6 +98,16 @@ impl PairSum {
         self.compared >= least_trials(EQUAL)
     }
 
+    /// Whether most accesses find or leave an equal value.
+    pub fn are_equal(&self) -> Verdict {
+        Verdict::of(self.equal, self.compared, EQUAL)
+    }
+
+    /// Whether most stores are never read.
+    pub fn are_unread(&self) -> Verdict {
+        Verdict::of(self.unread, self.looked, EQUAL)
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.compared += other.compared;
         self.equal += other.equal;
@@ -86,11 +118,53 @@ impl PairSum {
     }
 }
 
-/// Calls of one function at a line.
+/// What is known about a kind of waste at a line, with a certainty of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    Found,
+    /// There is too little data, or what there is lies between the two others.
+    Undecided,
+    /// There is none: it would have been found.
+    Clear,
+}
+
+impl Verdict {
+    /// The name in JSON and on screens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Undecided => "undecided",
+            Self::Clear => "clear",
+        }
+    }
+
+    /// Whether more than `share` of the trials succeed.
+    fn of(successes: u64, trials: u64, share: f64) -> Self {
+        if least_share(successes, trials) > share {
+            Self::Found
+        } else if trials >= least_trials(share) && 1.0 - least_share(trials - successes, trials) < share {
+            Self::Clear
+        } else {
+            Self::Undecided
+        }
+    }
+}
+
+/// Calls of one function.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallFrom {
+    pub origin: Origin,
+    pub callee: Arc<str>,
+    /// The Python code of a package below the line makes the calls.
+    pub is_inner: bool,
+}
+
+/// The same at the line that they belong to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallOf {
     pub line: Line,
     pub callee: Arc<str>,
+    pub is_inner: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +178,11 @@ pub struct CallSum {
     /// Results that were compared with the last one seen, and those that were equal.
     pub results: u64,
     pub same_results: u64,
+    /// Calls that join arrays, those among them that copy much to add little, and how much these copy and add.
+    pub joins: u64,
+    pub copies: u64,
+    pub copied: u64,
+    pub added: u64,
 }
 
 impl CallSum {
@@ -113,6 +192,10 @@ impl CallSum {
                 Self { compared: 1, same: u64::from(varying == 0), varying, ..Self::default() }
             }
             Compared::Result { same } => Self { results: 1, same_results: u64::from(same), ..Self::default() },
+            Compared::Copied { copied, added } if copied >= added.saturating_mul(COPIED_PER_ADDED) => {
+                Self { joins: 1, copies: 1, copied, added, ..Self::default() }
+            }
+            Compared::Copied { .. } => Self { joins: 1, ..Self::default() },
         }
     }
 
@@ -133,19 +216,29 @@ impl CallSum {
         self.varying |= other.varying;
         self.results += other.results;
         self.same_results += other.same_results;
+        self.joins += other.joins;
+        self.copies += other.copies;
+        self.copied = self.copied.saturating_add(other.copied);
+        self.added = self.added.saturating_add(other.added);
+    }
+
+    /// Whether most of the calls copy much to add little.
+    pub fn is_copying(&self) -> bool {
+        Verdict::of(self.copies, self.joins, EQUAL) == Verdict::Found
     }
 
     /// Whether most calls repeat: the same arguments and the same result. A function that returns different results for
     /// the same arguments does not qualify, and neither does one whose results were not seen.
-    pub fn is_again(&self, share: f64) -> bool {
-        least_share(self.same, self.compared) > share && least_share(self.same_results, self.results) > share
+    pub fn are_repeated(&self) -> Verdict {
+        let arguments = Verdict::of(self.same, self.compared, EQUAL);
+        arguments.max(Verdict::of(self.same_results, self.results, EQUAL))
     }
 }
 
-/// An access or a call, with the line of the program that its stack belongs to.
+/// An access or a call, with what its stack tells.
 #[derive(Clone, Debug)]
 struct At<T> {
-    line: FrameId,
+    origin: Origin,
     event: T,
 }
 
@@ -161,9 +254,9 @@ impl Timed for Access {
     }
 }
 
-impl Timed for NativeCall {
+impl Timed for (NativeCall, bool) {
     fn at(&self) -> Nanos {
-        self.at
+        self.0.at
     }
 }
 
@@ -176,7 +269,8 @@ impl Timed for (Pair, Option<RegionId>) {
 #[derive(Debug)]
 pub struct Redundancy {
     accesses: Past<At<Access>>,
-    calls: Past<At<NativeCall>>,
+    /// With [`CallFrom::is_inner`].
+    calls: Past<At<(NativeCall, bool)>>,
     pairs: Past<(Pair, Option<RegionId>)>,
     folded: Folded,
     /// Interned names of types, arrays and functions.
@@ -196,23 +290,21 @@ impl Redundancy {
         }
     }
 
-    /// `frame` is the line of the program that its stack belongs to.
-    pub fn add_access(&mut self, access: &Access, frame: Option<FrameId>) {
-        let Some(line) = frame else { return };
+    pub fn add_access(&mut self, access: &Access, origin: Option<Origin>) {
+        let Some(origin) = origin else { return };
         let touched = access.touched.as_ref().map(|touched| self.known(touched));
         let element_of = access.element_of.as_ref().map(|array| self.name(array));
-        let access = At { line, event: Access { touched, element_of, ..access.clone() } };
+        let access = At { origin, event: Access { touched, element_of, ..access.clone() } };
         if let Some(oldest) = self.accesses.push(access).filter(|_| self.accesses.has_sums()) {
-            self.folded.access(Line { process: oldest.event.process, frame: oldest.line }, &oldest.event);
+            self.folded.access(oldest.origin, &oldest.event);
         }
     }
 
-    /// `region` is the arena or segment that contains its address, `frame` the line of the program that the second access
-    /// belongs to.
-    pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>, frame: Option<FrameId>) {
+    /// `region` is the arena or segment that contains its address, `line` the one that the second access belongs to.
+    pub fn add_pair(&mut self, pair: &Pair, region: Option<RegionId>, line: Option<Line>) {
         if !self.pairs.covered().has_time(pair.at) {
-            if let Some(frame) = frame.filter(|_| is_array_store(pair.kind, &pair.touched)) {
-                self.folded.store(Line { process: pair.process, frame }, &PairSum::of(pair));
+            if let Some(line) = line.filter(|_| is_array_store(pair.kind, &pair.touched)) {
+                self.folded.store(line, &PairSum::of(pair));
             }
             return;
         }
@@ -223,14 +315,15 @@ impl Redundancy {
         }
     }
 
-    /// `frame` is the line of the program that its stack belongs to.
-    pub fn add_call(&mut self, call: &NativeCall, frame: Option<FrameId>) {
-        let Some(line) = frame else { return };
+    /// `innermost` is the Python line that makes the call.
+    pub fn add_call(&mut self, call: &NativeCall, origin: Option<Origin>, innermost: Option<FrameId>) {
+        let Some(origin) = origin else { return };
         let callee = self.name(&call.callee);
-        let oldest = self.calls.push(At { line, event: NativeCall { callee, ..call.clone() } });
-        if let Some(At { line, event }) = oldest.filter(|_| self.calls.has_sums()) {
-            let line = Line { process: event.process, frame: line };
-            self.folded.call(CallOf { line, callee: event.callee }, &CallSum::of(event.compared));
+        let is_inner = innermost != Some(origin.line.frame);
+        let event = (NativeCall { callee, ..call.clone() }, is_inner);
+        let oldest = self.calls.push(At { origin, event });
+        if let Some(At { origin, event: (call, is_inner) }) = oldest.filter(|_| self.calls.has_sums()) {
+            self.folded.call(CallFrom { origin, callee: call.callee, is_inner }, &CallSum::of(call.compared));
         }
     }
 
@@ -273,13 +366,13 @@ impl Redundancy {
         self.counts
     }
 
-    /// The accesses in `selection`, summed by line.
-    pub fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
-        let mut lines = self.summed_in(selection).map(|folded| folded.lines(selection)).unwrap_or_default();
-        for At { line, event } in self.selected(selection) {
-            lines.entry(Line { process: event.process, frame: *line }).or_default().add(event);
+    /// The sums of the accesses in `selection`.
+    pub fn accesses(&self, selection: &Selection) -> BTreeMap<Origin, Accesses> {
+        let mut sums = self.summed_in(selection).map(|folded| folded.accesses(selection)).unwrap_or_default();
+        for At { origin, event } in self.selected(selection) {
+            sums.entry(*origin).or_default().add(event);
         }
-        lines
+        sums
     }
 
     /// The sums of events that are not kept one by one, if they cover the time of `selection`.
@@ -292,19 +385,20 @@ impl Redundancy {
         all.filter(|access| selection.has(access.event.process, access.event.tid, access.event.at))
     }
 
-    /// The times of samples in native code below a line.
+    /// The times of samples in native code below a line of a library or of the program.
     pub fn seen_at<'a>(&'a self, selection: &'a Selection, line: Line) -> impl Iterator<Item = Nanos> + 'a {
-        let is_there = move |of: &&At<Access>| of.event.process == line.process && of.line == line.frame;
+        let is_there = move |of: &&At<Access>| of.origin.line == line || of.origin.outer() == line;
         self.selected(selection).filter(is_there).map(|of| of.event.at)
     }
 
-    pub fn calls(&self, selection: &Selection) -> BTreeMap<CallOf, CallSum> {
+    /// The sums of the calls in `selection`.
+    pub fn calls(&self, selection: &Selection) -> BTreeMap<CallFrom, CallSum> {
         let mut sums = self.summed_in(selection).map(|folded| folded.calls(selection)).unwrap_or_default();
-        for At { line, event } in self.calls.since_then(selection.from) {
-            if selection.has(event.process, event.tid, event.at) {
-                let line = Line { process: event.process, frame: *line };
-                let key = CallOf { line, callee: Arc::clone(&event.callee) };
-                sums.entry(key).or_default().add(&CallSum::of(event.compared));
+        for At { origin, event: (call, is_inner) } in self.calls.since_then(selection.from) {
+            if selection.has(call.process, call.tid, call.at) {
+                let (callee, is_inner) = (Arc::clone(&call.callee), *is_inner);
+                let key = CallFrom { origin: *origin, callee, is_inner };
+                sums.entry(key).or_default().add(&CallSum::of(call.compared));
             }
         }
         sums
@@ -341,8 +435,8 @@ impl Redundancy {
     }
 
     /// Redundant samples that are kept one by one: those in dispatch, and stores into arrays at lines where most stores left
-    /// the value unchanged. Such lines are found over all time, not just the selected one. `line` maps a stack to its line
-    /// of the program.
+    /// the value unchanged. Such lines are found over all time, not just the selected one. `line` maps a stack to the line
+    /// that called its native code.
     pub fn redundant<'a>(
         &'a self,
         selection: &'a Selection,

@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cost, Evidence, Finding, Severity, Target, place};
-use crate::families::redundancy::{Accesses, CallOf, CallSum, EQUAL, Line, PairSum, least_share};
-use crate::views::{self, own_line};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairSum, Verdict};
+use crate::number::size;
+use crate::views::{self, RedundancyView};
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
 
 /// The minimum share of its process's CPU time that a line's native code must have.
@@ -17,73 +18,139 @@ const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
 /// The advice.
 const KEEP: &str = "Make the call once before the loop, or keep its result.";
-/// The minimum share of Python objects in what a line accesses, after allowing for chance. Dispatch has three in ten or
-/// more. Static data alone are the constants of a computation.
-const OBJECTS: f64 = 0.05;
-/// Prefix of the type names of NumPy's arrays and scalars.
-const NUMPY: &str = "numpy.";
 /// The share of samples from which dispatch is serious.
 const SERIOUS: f64 = 0.25;
 
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut found = Vec::new();
     let view = views::redundancy(model, selection);
-    let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
+    let at = |line| At::of(model, &view, line);
+    let mut lines: Vec<_> = view.lines.iter().map(|(line, sum)| (*line, &sum.accesses)).collect();
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
-    lines.retain(|(line, _)| view.share(**line) >= LEAST);
-    let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| **line).collect();
+    lines.retain(|(line, _)| view.share(*line) >= LEAST);
+    let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
     let lines = lines.into_iter();
-    found.extend(lines.filter_map(|(line, sum)| dispatch(model, *line, sum, view.share(*line))));
+    found.extend(lines.filter_map(|(line, sum)| dispatch(&at(line), sum, view.share(line))));
     // A line may have many calls that take little time each.
-    let calls = view.calls.iter().filter(|(call, _)| hot.contains(&call.line));
-    found.extend(calls.filter_map(|(call, sum)| again(model, call, sum, view.share_of_call(call, sum.compared))));
-    let mut sums: BTreeMap<(ProcessRef, PairKind, FrameId), Sums> = BTreeMap::new();
-    let mut unread: BTreeMap<(ProcessRef, FrameId), (Sums, BTreeMap<FrameId, u64>)> = BTreeMap::new();
+    for (call, sum) in &view.calls {
+        if hot.contains(&call.line) && view.is_of_line(call, sum) {
+            let at = at(call.line);
+            found.extend(again(&at, call, sum, view.share_of_call(call, sum.compared)));
+            found.extend(copied(&at, call, sum, view.share_of_call(call, sum.joins)));
+        }
+    }
+    let mut sums: BTreeMap<(Line, PairKind), Sums> = BTreeMap::new();
+    let mut unread: BTreeMap<Line, (Sums, BTreeMap<Line, u64>)> = BTreeMap::new();
     for (pair, sum) in &view.pairs {
-        let (Touched::Array(shape), Some(second)) = (&pair.touched, own_line(model, pair.second)) else {
+        let line = |stack| view.line(model, pair.process, stack);
+        let (Touched::Array(shape), Some(second)) = (&pair.touched, line(pair.second)) else {
             continue;
         };
         let add = |shapes: &mut Sums| shapes.entry(shape.to_string()).or_default().add(sum);
-        add(sums.entry((pair.process, pair.kind, second)).or_default());
+        add(sums.entry((second, pair.kind)).or_default());
         // A store that nobody reads is the fault of its own line, not of the line that overwrites it.
-        if let Some(first) = own_line(model, pair.first).filter(|_| sum.looked > 0) {
-            let (stored, over) = unread.entry((pair.process, first)).or_default();
+        if let Some(first) = line(pair.first).filter(|_| sum.looked > 0) {
+            let (stored, over) = unread.entry(first).or_default();
             add(stored);
             *over.entry(second).or_default() += sum.unread;
         }
     }
-    let of = |process, frame, shapes: &Sums| {
+    let of = |line, shapes: &Sums| {
         let shape = shapes.iter().max_by_key(|(_, sum)| sum.compared).map_or("", |(shape, _)| shape).to_owned();
         let mut sum = PairSum::default();
         shapes.values().for_each(|of_shape| sum.add(of_shape));
-        Of { model, process, frame, sum, shape }
+        Of { at: at(line), sum, shape }
     };
-    for ((process, kind, frame), mut sums) in sums {
+    for ((line, kind), mut sums) in sums {
         found.extend(match kind {
             PairKind::Load => {
                 // One operand may stay the same while others change.
-                sums.retain(|_, of_shape| least_share(of_shape.equal, of_shape.compared) > EQUAL);
-                of(process, frame, &sums).reread()
+                sums.retain(|_, of_shape| of_shape.are_equal() == Verdict::Found);
+                of(line, &sums).reread()
             }
-            PairKind::Store => of(process, frame, &sums).recomputed(),
+            PairKind::Store => of(line, &sums).recomputed(),
         });
     }
-    for ((process, frame), (sums, over)) in &unread {
-        let over = over.iter().max_by_key(|(_, count)| **count).map(|(frame, _)| *frame);
-        found.extend(of(*process, *frame, sums).dead(over));
+    for (line, (sums, over)) in &unread {
+        let over = over.iter().max_by_key(|(_, count)| **count).map(|(line, _)| line.frame);
+        found.extend(of(*line, sums).dead(over));
     }
     found
 }
 
+/// The process of which the largest share of its CPU time would be saved if nothing of `found` were done, and that share. A
+/// line may have several findings, which are about the same time.
+pub fn gain(found: &[Finding]) -> Option<(ProcessRef, f64)> {
+    let mut lines: BTreeMap<(ProcessRef, FrameId), f64> = BTreeMap::new();
+    for finding in found.iter().filter(|finding| finding.id.starts_with("redundancy/")) {
+        if let (Some(process), Some(Target::Line(frame))) = (finding.process, finding.target) {
+            let gain = lines.entry((process, frame)).or_default();
+            *gain = finding.cost.time.max(*gain);
+        }
+    }
+    let mut processes: BTreeMap<ProcessRef, f64> = BTreeMap::new();
+    for ((process, _), gain) in lines {
+        *processes.entry(process).or_default() += gain;
+    }
+    let most = processes.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    most.map(|(process, gain)| (process, gain.min(1.0))).filter(|(_, gain)| *gain > 0.0)
+}
+
+/// The line that a finding blames, and the line of the program that led there.
+struct At<'a> {
+    model: &'a Model,
+    line: Line,
+    place: String,
+    caller: String,
+    caller_share: f64,
+}
+
+impl<'a> At<'a> {
+    fn of(model: &'a Model, view: &RedundancyView, line: Line) -> Self {
+        let (caller, caller_share) = view.caller(line);
+        let name = |frame| place(model, Some(frame));
+        Self { model, line, place: name(line.frame), caller: name(caller), caller_share }
+    }
+
+    /// As a summary names it: the line, and its caller if that is another one.
+    fn name(&self) -> String {
+        if self.caller == self.place { self.place.clone() } else { format!("{}, from {},", self.place, self.caller) }
+    }
+
+    fn finding(
+        &self,
+        id: &'static str,
+        severity: Severity,
+        (summary, detail, advice): (String, String, &str),
+        evidence: impl IntoIterator<Item = (&'static str, Evidence)>,
+        cost: Cost,
+    ) -> Finding {
+        let own = [
+            ("line", Evidence::Text(self.place.clone())),
+            ("caller", Evidence::Text(self.caller.clone())),
+            ("caller_share", Evidence::Number(self.caller_share)),
+        ];
+        Finding {
+            id,
+            severity,
+            summary,
+            detail,
+            advice: advice.to_owned(),
+            process: Some(self.line.process),
+            pid: self.model.process(self.line.process).map(|state| state.process.pid),
+            evidence: own.into_iter().chain(evidence).collect(),
+            cost,
+            target: Some(Target::Line(self.line.frame)),
+        }
+    }
+}
+
 /// `native` is these samples' share of the process's CPU time.
-fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Finding> {
-    let has_objects = sum.least_metadata() > OBJECTS;
-    let has_arrays = sum.array > 0 || sum.names.iter().any(|name| name.starts_with(NUMPY));
-    if !(has_objects && has_arrays && sum.is_dispatch()) {
+fn dispatch(at: &At<'_>, sum: &Accesses, native: f64) -> Option<Finding> {
+    if sum.is_dispatch() != Verdict::Found {
         return None;
     }
     let metadata = sum.metadata_share()?;
-    let at = place(model, Some(line.frame));
     let names: Vec<&str> = sum.names.commonest(3).into_iter().map(|(name, _)| name).collect();
     let detail = format!(
         "{} samples ({:.0}% of the process) were in native code that this line called. Of the {} whose address is known, {} \
@@ -106,66 +173,80 @@ fn dispatch(model: &Model, line: Line, sum: &Accesses, native: f64) -> Option<Fi
         },
     );
     let advice = "Work on whole arrays, by slices or one call for all elements: it has the same result in fewer calls.";
-    Some(Finding {
-        id: "redundancy/dispatch",
-        severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
-        summary: format!(
-            "{at} spends {:.0}% of the run in native calls, {:.0}% of which touch only objects, not data",
-            native * 100.0,
-            metadata * 100.0
-        ),
-        detail,
-        advice: advice.to_owned(),
-        process: Some(line.process),
-        pid: model.process(line.process).map(|state| state.process.pid),
-        evidence: BTreeMap::from([
-            ("line", Evidence::Text(at)),
-            ("samples", Evidence::Count(sum.samples)),
-            ("native_share", Evidence::Number(native)),
-            ("accesses", Evidence::Count(sum.known())),
-            ("metadata", Evidence::Count(sum.metadata)),
-            ("static", Evidence::Count(sum.fixed)),
-            ("array", Evidence::Count(sum.array)),
-            ("elements", Evidence::Count(sum.elements)),
-            ("metadata_share", Evidence::Number(metadata)),
-        ]),
-        cost: Cost::time(native * metadata),
-        target: Some(Target::Line(line.frame)),
-    })
+    let summary = format!(
+        "{} spends {:.0}% of the run in native calls, {:.0}% of which touch only objects, not data",
+        at.name(),
+        native * 100.0,
+        metadata * 100.0
+    );
+    let evidence = [
+        ("samples", Evidence::Count(sum.samples)),
+        ("native_share", Evidence::Number(native)),
+        ("accesses", Evidence::Count(sum.known())),
+        ("metadata", Evidence::Count(sum.metadata)),
+        ("static", Evidence::Count(sum.fixed)),
+        ("array", Evidence::Count(sum.array)),
+        ("elements", Evidence::Count(sum.elements)),
+        ("metadata_share", Evidence::Number(metadata)),
+    ];
+    let (severity, cost) = (severity(native), Cost::time(native * metadata));
+    Some(at.finding("redundancy/dispatch", severity, (summary, detail, advice), evidence, cost))
+}
+
+/// `native` is the share of the process's CPU time.
+fn severity(native: f64) -> Severity {
+    if native >= SERIOUS { Severity::Serious } else { Severity::Warning }
 }
 
 /// A call that repeats the arguments and the result of an earlier one.
-fn again(model: &Model, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
-    if !sum.is_again(EQUAL) {
+fn again(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
+    if sum.are_repeated() != Verdict::Found {
         return None;
     }
     let CallSum { compared, same, results, same_results, .. } = *sum;
-    let (at, callee) = (place(model, Some(call.line.frame)), &call.callee);
+    let callee = &call.callee;
     let detail = format!(
         "Of {compared} samples in this call, {same} had the arguments of the sample before, and of {results} results that were \
          looked at {same_results} were the one before. Likely it computes the same each time. Of large arrays parts \
          are compared, which change every four seconds."
     );
-    Some(Finding {
-        id: RECOMPUTED,
-        severity: if native >= SERIOUS { Severity::Serious } else { Severity::Warning },
-        summary: format!("{at} calls {callee} again with the same arguments, {same} of {compared} times"),
-        detail,
-        advice: KEEP.to_owned(),
-        process: Some(call.line.process),
-        pid: model.process(call.line.process).map(|state| state.process.pid),
-        evidence: BTreeMap::from([
-            ("line", Evidence::Text(at)),
-            ("callee", Evidence::Text(callee.to_string())),
-            ("native_share", Evidence::Number(native)),
-            ("compared", Evidence::Count(compared)),
-            ("same_arguments", Evidence::Count(same)),
-            ("results", Evidence::Count(results)),
-            ("same_results", Evidence::Count(same_results)),
-        ]),
-        cost: Cost::time(native * same as f64 / compared.max(1) as f64),
-        target: Some(Target::Line(call.line.frame)),
-    })
+    let summary = format!("{} calls {callee} again with the same arguments, {same} of {compared} times", at.name());
+    let evidence = [
+        ("callee", Evidence::Text(callee.to_string())),
+        ("native_share", Evidence::Number(native)),
+        ("compared", Evidence::Count(compared)),
+        ("same_arguments", Evidence::Count(same)),
+        ("results", Evidence::Count(results)),
+        ("same_results", Evidence::Count(same_results)),
+    ];
+    let cost = Cost::time(native * same as f64 / compared.max(1) as f64);
+    Some(at.finding(RECOMPUTED, severity(native), (summary, detail, KEEP), evidence, cost))
+}
+
+/// Calls that copy an array to append a little to it.
+fn copied(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
+    if !sum.is_copying() {
+        return None;
+    }
+    let CallSum { joins, copies, copied, added, .. } = *sum;
+    let (each, more) = (size(copied / copies.max(1)), size(added / copies.max(1)));
+    let callee = &call.callee;
+    let detail = format!(
+        "In {copies} of {joins} samples of this call, little was joined to a large array: on average {more} to {each}. Each such \
+         call copies all that is there already, so the time grows with the square of the number of calls."
+    );
+    let advice = "Collect the parts in a list and join them once, or make the array in its final size and fill it.";
+    let summary = format!("{} copies {each} to add {more} at each call of {callee}", at.name());
+    let evidence = [
+        ("callee", Evidence::Text(callee.to_string())),
+        ("native_share", Evidence::Number(native)),
+        ("joins", Evidence::Count(joins)),
+        ("copies", Evidence::Count(copies)),
+        ("copied_bytes", Evidence::Count(copied / copies.max(1))),
+        ("added_bytes", Evidence::Count(added / copies.max(1))),
+    ];
+    let cost = Cost::time(native * copied as f64 / copied.saturating_add(added).max(1) as f64);
+    Some(at.finding("redundancy/copied", severity(native), (summary, detail, advice), evidence, cost))
 }
 
 /// The pairs of one line, by the shape of the array.
@@ -173,9 +254,7 @@ type Sums = BTreeMap<String, PairSum>;
 
 /// Pairs of one kind at one line.
 struct Of<'a> {
-    model: &'a Model,
-    process: ProcessRef,
-    frame: FrameId,
+    at: At<'a>,
     sum: PairSum,
     shape: String,
 }
@@ -183,33 +262,32 @@ struct Of<'a> {
 impl Of<'_> {
     fn recomputed(&self) -> Option<Finding> {
         let PairSum { equal, compared, .. } = self.sum;
-        if least_share(equal, compared) <= EQUAL {
+        if self.sum.are_equal() != Verdict::Found {
             return None;
         }
-        let at = place(self.model, Some(self.frame));
         let detail = format!(
             "Of {compared} stores into an array ({}) that were followed to the next call, {equal} left the value that was there \
              already. Likely the same call is made again with the same arguments.",
             self.shape
         );
-        let summary = format!("{at} stored the same values {equal} of {compared} times");
+        let summary = format!("{} stored the same values {equal} of {compared} times", self.at.name());
         Some(self.finding(RECOMPUTED, Severity::Warning, (summary, detail, KEEP), equal))
     }
 
     /// `over` is the line that overwrites most of the stored values.
     fn dead(&self, over: Option<FrameId>) -> Option<Finding> {
         let PairSum { looked, unread, .. } = self.sum;
-        if least_share(unread, looked) <= EQUAL {
+        if self.sum.are_unread() != Verdict::Found {
             return None;
         }
-        let (at, over) = (place(self.model, Some(self.frame)), place(self.model, over));
+        let over = place(self.at.model, over);
         let detail = format!(
             "Of {looked} stores into an array ({}) whose reads were watched as well, {unread} were stored over by a later call \
              (mostly at {over}) without having been read by this thread. Likely nobody needs the values.",
             self.shape
         );
         let advice = "Leave out what computes the values, or compute them only once they are read.";
-        let summary = format!("{at} stores values that nobody reads, {unread} of {looked} times");
+        let summary = format!("{} stores values that nobody reads, {unread} of {looked} times", self.at.name());
         let mut finding = self.finding("redundancy/dead-store", Severity::Warning, (summary, detail, advice), unread);
         finding.evidence.insert("over", Evidence::Text(over));
         Some(finding)
@@ -217,10 +295,9 @@ impl Of<'_> {
 
     fn reread(&self) -> Option<Finding> {
         let PairSum { equal, compared, .. } = self.sum;
-        if least_share(equal, compared) <= EQUAL {
+        if self.sum.are_equal() != Verdict::Found {
             return None;
         }
-        let at = place(self.model, Some(self.frame));
         let detail = format!(
             "Of {compared} loads from an array ({}) that were followed to the next call, {equal} found the same value again. Most \
              programs use their operands more than once: this is no waste by itself.",
@@ -228,36 +305,21 @@ impl Of<'_> {
         );
         let advice = "Nothing, unless that line is hot: then use each piece of the array for all that is computed of \
                       it before the next one is loaded.";
-        let summary = format!("{at} reads operands again that have not changed, {equal} of {compared} times");
+        let summary =
+            format!("{} reads operands again that have not changed, {equal} of {compared} times", self.at.name());
         Some(self.finding("redundancy/reread", Severity::Info, (summary, detail, advice), equal))
     }
 
-    fn finding(
-        &self,
-        id: &'static str,
-        severity: Severity,
-        (summary, detail, advice): (String, String, &str),
-        count: u64,
-    ) -> Finding {
-        Finding {
-            id,
-            severity,
-            summary,
-            detail,
-            advice: advice.to_owned(),
-            process: Some(self.process),
-            pid: self.model.process(self.process).map(|state| state.process.pid),
-            evidence: BTreeMap::from([
-                ("line", Evidence::Text(place(self.model, Some(self.frame)))),
-                ("array", Evidence::Text(self.shape.clone())),
-                ("count", Evidence::Count(count)),
-                ("compared", Evidence::Count(self.sum.compared)),
-                ("equal", Evidence::Count(self.sum.equal)),
-                ("looked", Evidence::Count(self.sum.looked)),
-                ("unread", Evidence::Count(self.sum.unread)),
-            ]),
-            cost: Cost::default(),
-            target: Some(Target::Line(self.frame)),
-        }
+    fn finding(&self, id: &'static str, severity: Severity, words: (String, String, &str), count: u64) -> Finding {
+        let PairSum { compared, equal, looked, unread, .. } = self.sum;
+        let evidence = [
+            ("array", Evidence::Text(self.shape.clone())),
+            ("count", Evidence::Count(count)),
+            ("compared", Evidence::Count(compared)),
+            ("equal", Evidence::Count(equal)),
+            ("looked", Evidence::Count(looked)),
+            ("unread", Evidence::Count(unread)),
+        ];
+        self.at.finding(id, severity, words, evidence, Cost::default())
     }
 }

@@ -64,14 +64,7 @@ mod tests {
     use super::*;
 
     fn native(function: &str, module: &str) -> Frame {
-        Frame {
-            kind: FrameKind::Native,
-            function: function.into(),
-            module: Some(module.into()),
-            file: None,
-            line: None,
-            first_line: None,
-        }
+        Frame { module: Some(module.into()), ..Frame::new(FrameKind::Native, function.into()) }
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
-use crate::families::redundancy::{Accesses, Line, PairSum};
-use crate::views::{self, PairNode, RedundancyView, pair_tree};
-use crate::{Model, PairKind, Pid, Selection, Tid};
+use crate::families::redundancy::{Line, PairSum};
+use crate::views::{self, LineSum, PairNode, RedundancyView, pair_tree};
+use crate::{FrameId, Model, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RedundancyOut {
@@ -22,6 +22,8 @@ pub struct RedundancyOut {
     pub timed_out: u64,
     pub taken: u64,
     pub storms: u64,
+    /// Lines of which it is not known whether they waste anything.
+    pub undecided: UndecidedOut,
     pub lines: Vec<LineOut>,
     pub calls: Vec<Call>,
     pub pairs: Vec<PairOut>,
@@ -32,13 +34,25 @@ pub struct RedundancyOut {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UndecidedOut {
+    pub lines: usize,
+    /// The greatest share of the CPU time of its process that one of them has.
+    pub native_share_max: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineOut {
     pub pid: Pid,
     pub frame: FrameOut,
+    /// The line of the program that led there most often, and its share.
+    pub caller: FrameOut,
+    pub caller_share: f64,
     pub native_s: f64,
     /// Share of the CPU time of its process.
     pub native_share: f64,
     pub samples: u64,
+    /// `found`, `clear` or `undecided`.
+    pub verdict: &'static str,
     /// Whether enough addresses are known to prove anything.
     pub enough_data: bool,
     /// `null` if not.
@@ -59,7 +73,12 @@ pub struct Call {
     pub pid: Pid,
     /// The calling line.
     pub frame: FrameOut,
+    /// As in [`LineOut`].
+    pub caller: FrameOut,
+    pub caller_share: f64,
     pub callee: String,
+    /// The Python code of a package below the line makes the calls.
+    pub inner: bool,
     /// Calls whose arguments were compared with the last call seen.
     pub samples: u64,
     /// Whether there are enough of them to prove anything.
@@ -70,11 +89,21 @@ pub struct Call {
     pub same_results: Option<u64>,
     /// The arguments that ever differed, counted from 1; 0 is the callee.
     pub varying: Vec<u32>,
+    /// Samples of calls that join arrays, and those where little was joined to a large array.
+    pub joins: u64,
+    pub copies: u64,
+    /// The mean sizes of these: of the large array, and of the others together.
+    pub copied_bytes: Option<u64>,
+    pub added_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairOut {
     pub pid: Pid,
+    /// The line of the second access; `null` if it has no Python frames.
+    pub frame: Option<FrameOut>,
+    /// As in [`LineOut`].
+    pub caller: Option<FrameOut>,
     pub kind: PairKind,
     pub memory: &'static str,
     /// The type of the object, or the element type and shape of the array.
@@ -125,16 +154,23 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
     let model = source.model;
     let view = views::redundancy(model, selection);
     let (counts, rate_hz) = (model.redundancy().counts(), model.meta().rate_hz);
-    let cost = |sum: &Accesses| sum.weight as f64 * sum.metadata_share().unwrap_or(0.0);
-    let mut lines: Vec<(&Line, &Accesses)> = view.lines.iter().collect();
+    let frame = |id: FrameId| model.frame(id).map(FrameOut::from);
+    let cost = |sum: &LineSum| sum.accesses.weight as f64 * sum.accesses.metadata_share().unwrap_or(0.0);
+    let verdicts = view.verdicts(model);
+    let (undecided, native_share_max) = view.undecided(&verdicts);
+    let mut lines: Vec<(&Line, &LineSum)> = view.lines.iter().collect();
     lines.sort_by(|one, other| cost(other.1).total_cmp(&cost(one.1)));
-    let line = |(place, sum): (&Line, &Accesses)| {
+    let line = |(place, sum): (&Line, &LineSum)| {
+        let ((caller, caller_share), sum) = (view.caller(*place), &sum.accesses);
         Some(LineOut {
             pid: pid(model, place.process)?,
-            frame: FrameOut::from(model.frame(place.frame)?),
+            frame: frame(place.frame)?,
+            caller: frame(caller)?,
+            caller_share,
             native_s: sum.weight as f64 / f64::from(rate_hz.max(1)),
             native_share: view.share(*place),
             samples: sum.samples,
+            verdict: verdicts.get(place).map_or("undecided", |verdict| verdict.name()),
             enough_data: sum.is_enough(),
             metadata_share: sum.metadata_share(),
             metadata: sum.metadata,
@@ -149,24 +185,35 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
     calls.sort_by_key(|(_, sum)| Reverse((sum.same, sum.compared)));
     let calls = calls.into_iter().take(limit).filter_map(|(call, sum)| {
         let seen = |count| (sum.results > 0).then_some(count);
+        let (caller, caller_share) = view.caller(call.line);
         Some(Call {
             pid: pid(model, call.line.process)?,
-            frame: FrameOut::from(model.frame(call.line.frame)?),
+            frame: frame(call.line.frame)?,
+            caller: frame(caller)?,
+            caller_share,
             callee: call.callee.to_string(),
+            inner: call.is_inner,
             samples: sum.compared,
             enough_data: sum.is_enough(),
             same_arguments: sum.same,
             results: seen(sum.results),
             same_results: seen(sum.same_results),
             varying: sum.varying().collect(),
+            joins: sum.joins,
+            copies: sum.copies,
+            copied_bytes: sum.copied.checked_div(sum.copies),
+            added_bytes: sum.added.checked_div(sum.copies),
         })
     });
     let mut pairs: Vec<_> = view.pairs.iter().collect();
     pairs.sort_by_key(|(_, sum)| Reverse((sum.redundant_bytes, sum.compared)));
     let pairs = pairs.into_iter().take(limit).filter_map(|(pair, sum)| {
         let side = |id| Side { tid: pair.tid, stack: source.stack(id) };
+        let line = view.line(model, pair.process, pair.second);
         Some(PairOut {
             pid: pid(model, pair.process)?,
+            frame: line.and_then(|line| frame(line.frame)),
+            caller: line.and_then(|line| frame(view.caller(line).0)),
             kind: pair.kind,
             memory: pair.touched.name(),
             of: pair.touched.detail().map(ToString::to_string),
@@ -193,6 +240,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
         timed_out: counts.timed_out,
         taken: counts.taken,
         storms: counts.storms,
+        undecided: UndecidedOut { lines: undecided, native_share_max },
         lines: lines.into_iter().take(limit).filter_map(line).collect(),
         calls: calls.collect(),
         pairs: pairs.collect(),

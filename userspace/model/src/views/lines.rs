@@ -1,9 +1,8 @@
 //! The line of the program that a stack belongs to.
 
-use crate::{Frame, FrameId, FrameKind, Model, StackId};
-
-/// Path components of installed packages and the standard library.
-const INSTALLED: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python3"];
+use crate::families::redundancy::{Line, Origin};
+use crate::package::{self, STANDARD};
+use crate::{Frame, FrameId, FrameKind, Model, ProcessRef, StackId};
 
 /// Module names of the interpreter and the libraries below it.
 const INTERPRETERS: [&str; 6] = ["python", "libpython", "libc.so", "libc-", "libpthread", "ld-"];
@@ -14,7 +13,7 @@ pub fn asked_at(model: &Model, stack: StackId) -> Option<FrameId> {
     let is_native = |frame: &Frame| {
         let module = frame.module.as_deref().unwrap_or_default();
         let is_named = frame.kind == FrameKind::Native && !frame.function.starts_with('<');
-        is_named && !INTERPRETERS.iter().any(|name| module.starts_with(name))
+        is_named && !is_below_interpreter(module)
     };
     let native = || model.stack(stack).iter().rev().find(|id| model.frame(**id).is_some_and(is_native)).copied();
     own_line(model, stack).or_else(native)
@@ -23,12 +22,70 @@ pub fn asked_at(model: &Model, stack: StackId) -> Option<FrameId> {
 /// The innermost Python frame outside installed packages and the standard library, or the innermost one if there is
 /// none.
 pub fn own_line(model: &Model, stack: StackId) -> Option<FrameId> {
-    let python = |id: &FrameId| model.frame(*id).filter(|frame| frame.kind == FrameKind::Python);
-    let is_own = |id: &&FrameId| {
-        let file = python(id).and_then(|frame| frame.file.as_deref());
-        file.is_some_and(|file| !file.starts_with('<') && !INSTALLED.iter().any(|part| file.contains(part)))
-    };
+    users_line(model, stack).or_else(|| innermost_line(model, stack))
+}
+
+/// Which lines the native code at the leaf of a stack belongs to; `None` without Python frames.
+pub fn origin(model: &Model, process: ProcessRef, stack: StackId) -> Option<Origin> {
+    let frame = calling_line(model, stack)?;
+    let caller = users_line(model, stack).unwrap_or(frame);
+    Some(Origin { line: Line { process, frame }, caller })
+}
+
+/// The line that called the native code at the leaf of a stack: the innermost Python frame outside the package of that code.
+pub fn calling_line(model: &Model, stack: StackId) -> Option<FrameId> {
+    let package = native_package(model, stack);
+    let is_outside = |frame: &Frame| frame.package.as_deref() != Some(package);
+    innermost(model, stack, |frame| is_outside(frame) && is_written(frame))
+        .or_else(|| innermost(model, stack, is_outside))
+        .or_else(|| innermost_line(model, stack))
+}
+
+/// The innermost Python frame.
+pub fn innermost_line(model: &Model, stack: StackId) -> Option<FrameId> {
+    innermost(model, stack, |_| true)
+}
+
+/// The innermost Python frame outside installed packages and the standard library.
+fn users_line(model: &Model, stack: StackId) -> Option<FrameId> {
+    innermost(model, stack, is_own)
+}
+
+/// The package whose native code the innermost Python frame calls. The interpreter's own, and that of the libraries below it,
+/// counts as the standard library. A library of no package counts as the package of that frame; recordings until 2026-11-28
+/// have no packages of native code.
+fn native_package(model: &Model, stack: StackId) -> &str {
     let frames = model.stack(stack);
-    let innermost = || frames.iter().rev().find(|id| python(id).is_some());
-    frames.iter().rev().find(is_own).or_else(innermost).copied()
+    let python = frames.iter().rposition(|id| model.is_python(*id));
+    let native = frames[python.map_or(0, |python| python + 1)..].iter().filter(|id| !model.is_interpreter(**id));
+    let native = native.filter_map(|id| model.frame(*id)).filter(|frame| frame.kind == FrameKind::Native);
+    let is_library = |frame: &Frame| !frame.module.as_deref().is_some_and(is_below_interpreter);
+    let caller = || python.and_then(|python| model.frame(frames[python])?.package.as_deref());
+    match native.clone().find_map(|frame| frame.package.as_deref()) {
+        Some(package) => package,
+        None if native.clone().any(is_library) => caller().unwrap_or(STANDARD),
+        None => STANDARD,
+    }
+}
+
+fn is_below_interpreter(module: &str) -> bool {
+    INTERPRETERS.iter().any(|name| module.starts_with(name))
+}
+
+fn is_own(frame: &Frame) -> bool {
+    frame.package.is_none() && is_written(frame)
+}
+
+/// Whether somebody wrote its line, in a file or at a prompt.
+fn is_written(frame: &Frame) -> bool {
+    frame.file.as_deref().is_some_and(|file| !package::is_generated(file))
+}
+
+/// The innermost Python frame that `is_meant`.
+fn innermost(model: &Model, stack: StackId, is_meant: impl Fn(&Frame) -> bool) -> Option<FrameId> {
+    let is_it = |id: &&FrameId| {
+        let frame = model.frame(**id).filter(|frame| frame.kind == FrameKind::Python);
+        frame.is_some_and(&is_meant)
+    };
+    model.stack(stack).iter().rev().find(is_it).copied()
 }

@@ -1,34 +1,146 @@
 //! Accesses of native code that Python calls, by line, within a time.
 
-use crate::Family;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{own_line, processes};
-use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairOf, PairSum};
-use crate::{Model, Pair, PairKind, ProcessRef, RegionId, Selection};
+use super::{calling_line, origin, processes};
+use crate::families::redundancy::{Accesses, CallFrom, CallOf, CallSum, Line, Origin, PairOf, PairSum, Verdict};
+use crate::{Family, FrameId, Model, Pair, PairKind, ProcessRef, RegionId, Selection, StackId};
+
+/// The least share of the native code below a line of the program for which a library's line stands for itself. The code of
+/// smaller ones is work that the library spreads over its own lines, and belongs to the line of the program.
+const OWN_SHARE: f64 = 0.1;
+
+/// The least part of a line's samples of a call that a package makes below the line.
+const INNER_SHARE: f64 = 0.25;
+
+/// A line that native code belongs to.
+#[derive(Clone, Debug, Default)]
+pub struct LineSum {
+    pub accesses: Accesses,
+    /// The weight of the accesses by the line of the program that led there.
+    callers: BTreeMap<FrameId, u64>,
+}
+
+impl LineSum {
+    /// The line of the program that led there most often, and its share.
+    pub fn caller(&self) -> Option<(FrameId, f64)> {
+        let all: u64 = self.callers.values().sum();
+        let (caller, weight) = self.callers.iter().max_by_key(|(frame, weight)| (**weight, Reverse(**frame)))?;
+        Some((*caller, *weight as f64 / all.max(1) as f64))
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct RedundancyView {
-    pub lines: BTreeMap<Line, Accesses>,
+    pub lines: BTreeMap<Line, LineSum>,
     pub calls: BTreeMap<CallOf, CallSum>,
     pub pairs: BTreeMap<PairOf, PairSum>,
+    /// The lines that stand for themselves under their callers.
+    own: BTreeSet<Origin>,
     /// CPU time of each process, as samples at the full rate.
     samples: BTreeMap<ProcessRef, f64>,
+    /// The share of the samples whose calls were examined.
+    examined: f64,
 }
 
 impl RedundancyView {
     /// A line's native code as a share of its process's CPU time.
     pub fn share(&self, line: Line) -> f64 {
-        let weight = self.lines.get(&line).map_or(0.0, |sum| sum.weight as f64);
+        let weight = self.lines.get(&line).map_or(0.0, |sum| sum.accesses.weight as f64);
         let all = self.samples.get(&line.process).copied().unwrap_or(0.0).max(weight);
         if all > 0.0 { weight / all } else { 0.0 }
     }
 
-    /// The share of a call: its part of the line's samples.
+    /// The share of a call.
     pub fn share_of_call(&self, call: &CallOf, compared: u64) -> f64 {
-        let samples = self.lines.get(&call.line).map_or(0, |sum| sum.samples).max(compared).max(1);
-        self.share(call.line) * compared as f64 / samples as f64
+        self.share(call.line) * self.part_of_line(call, compared)
     }
+
+    /// A call's part of its line's samples that were examined.
+    fn part_of_line(&self, call: &CallOf, compared: u64) -> f64 {
+        let samples = self.lines.get(&call.line).map_or(0.0, |sum| sum.accesses.samples as f64 * self.examined);
+        compared as f64 / samples.max(compared as f64).max(1.0)
+    }
+
+    /// Whether a call says something about its line. One that a package makes below the line does only if it is much of what
+    /// the line does: packages look the same things up again and again.
+    pub fn is_of_line(&self, call: &CallOf, sum: &CallSum) -> bool {
+        !call.is_inner || self.part_of_line(call, sum.compared.max(sum.joins)) >= INNER_SHARE
+    }
+
+    /// The line of the program that led to a line most often, and its share of what led there.
+    pub fn caller(&self, line: Line) -> (FrameId, f64) {
+        self.lines.get(&line).and_then(LineSum::caller).unwrap_or((line.frame, 1.0))
+    }
+
+    /// The line that native code at the leaf of a stack belongs to.
+    pub fn line(&self, model: &Model, process: ProcessRef, stack: StackId) -> Option<Line> {
+        origin(model, process, stack).map(|origin| self.line_of(origin))
+    }
+
+    /// What is known about the waste at each line: dispatch, repeated calls, and stores that change nothing or are never read.
+    pub fn verdicts(&self, model: &Model) -> BTreeMap<Line, Verdict> {
+        let mut calls: BTreeMap<Line, Vec<CallSum>> = BTreeMap::new();
+        for (call, sum) in self.calls.iter().filter(|(call, sum)| self.is_of_line(call, sum)) {
+            calls.entry(call.line).or_default().push(*sum);
+        }
+        let mut stores: BTreeMap<Line, (PairSum, PairSum)> = BTreeMap::new();
+        for (pair, sum) in self.pairs.iter().filter(|(pair, _)| pair.is_array_store()) {
+            if let Some(line) = self.line(model, pair.process, pair.second) {
+                stores.entry(line).or_default().0.add(sum);
+            }
+            if let Some(line) = self.line(model, pair.process, pair.first) {
+                stores.entry(line).or_default().1.add(sum);
+            }
+        }
+        let verdict = |(line, sum): (&Line, &LineSum)| {
+            let (over, dead) = stores.get(line).copied().unwrap_or_default();
+            let calls = calls.get(line).map_or(&[][..], Vec::as_slice);
+            let all = [sum.accesses.is_dispatch(), are_repeated(calls), over.are_equal(), dead.are_unread()];
+            let verdict = match all {
+                _ if all.contains(&Verdict::Found) => Verdict::Found,
+                // Either of these shows whether a line computes the same again.
+                [Verdict::Clear, Verdict::Clear, ..] | [Verdict::Clear, _, Verdict::Clear, _] => Verdict::Clear,
+                _ => Verdict::Undecided,
+            };
+            (*line, verdict)
+        };
+        self.lines.iter().map(verdict).collect()
+    }
+
+    /// The lines that are undecided, and the greatest share of its process's CPU time that one of them has.
+    pub fn undecided(&self, verdicts: &BTreeMap<Line, Verdict>) -> (usize, f64) {
+        let undecided = verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Undecided);
+        undecided.fold((0, 0.0), |(count, most), (line, _)| (count + 1, self.share(*line).max(most)))
+    }
+
+    fn line_of(&self, origin: Origin) -> Line {
+        if self.own.contains(&origin) { origin.line } else { origin.outer() }
+    }
+
+    fn add_accesses(&mut self, sums: BTreeMap<Origin, Accesses>) {
+        let mut of_callers: BTreeMap<Line, u64> = BTreeMap::new();
+        for (origin, sum) in &sums {
+            *of_callers.entry(origin.outer()).or_default() += sum.weight;
+        }
+        let stands =
+            |(origin, sum): &(&Origin, &Accesses)| sum.weight as f64 >= OWN_SHARE * of_callers[&origin.outer()] as f64;
+        self.own = sums.iter().filter(stands).map(|(origin, _)| *origin).collect();
+        for (origin, sum) in sums {
+            let of_line = self.lines.entry(self.line_of(origin)).or_default();
+            *of_line.callers.entry(origin.caller).or_default() += sum.weight;
+            of_line.accesses.merge(&sum);
+        }
+    }
+}
+
+/// Whether a line's calls repeat. Callees with few of its calls do not count, because they may never get enough.
+fn are_repeated(calls: &[CallSum]) -> Verdict {
+    let all: u64 = calls.iter().map(|call| call.compared).sum();
+    let counts = calls.iter().filter(|call| call.is_copying() || call.compared as f64 >= OWN_SHARE * all as f64);
+    let verdict = |call: &CallSum| if call.is_copying() { Verdict::Found } else { call.are_repeated() };
+    counts.map(verdict).min().unwrap_or(Verdict::Undecided)
 }
 
 /// A moving selection is extended to all kept time, because ten seconds prove nothing.
@@ -43,15 +155,24 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
     let selection = &Selection { from: lasting.from.max(kept), ..lasting };
     let of_processes = Selection { tid: None, ..selection.clone() };
     let (family, rate) = (model.redundancy(), f64::from(model.meta().rate_hz));
-    RedundancyView {
-        lines: family.lines(selection),
-        calls: family.calls(selection),
+    let mut view = RedundancyView {
         pairs: family.pair_sums(selection),
         samples: processes(model, &of_processes)
             .into_iter()
             .map(|row| (row.process, row.cpu.time.as_secs_f64() * rate))
             .collect(),
+        ..RedundancyView::default()
+    };
+    view.add_accesses(family.accesses(selection));
+    let all: u64 = view.lines.values().map(|sum| sum.accesses.samples).sum();
+    let examined = Some(family.counts().samples).filter(|examined| *examined > 0).unwrap_or(all);
+    view.examined = (examined as f64 / all.max(1) as f64).min(1.0);
+    for (CallFrom { origin, callee, is_inner }, sum) in family.calls(selection) {
+        let line = view.line_of(origin);
+        let is_inner = is_inner || line != origin.line;
+        view.calls.entry(CallOf { line, callee, is_inner }).or_default().add(&sum);
     }
+    view
 }
 
 /// Pairs of stores, by the line of the second one.
@@ -60,7 +181,7 @@ pub fn stores(model: &Model, selection: &Selection, is_meant: impl Fn(&Pair) -> 
     for (pair, _) in model.redundancy().pairs(selection) {
         if pair.kind == PairKind::Store
             && is_meant(pair)
-            && let Some(frame) = own_line(model, pair.second)
+            && let Some(frame) = calling_line(model, pair.second)
         {
             sums.entry(Line { process: pair.process, frame }).or_default().add(&PairSum::of(pair));
         }

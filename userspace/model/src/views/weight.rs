@@ -4,7 +4,7 @@ use crate::Family;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{held, own_line};
+use super::{calling_line, held};
 use crate::{Model, Nanos, Place, Selection};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ impl Weight {
                 Box::new(model.offcpu().sleeps(selection).map(|sleep| (sleep.at, sleep.place(), sleep.total.0)))
             }
             Self::Gil => Box::new(model.gil().waits(selection).map(|wait| (wait.at, wait.place(), wait.total.0))),
-            Self::Redundant => Box::new(model.redundancy().redundant(selection, |stack| own_line(model, stack))),
+            Self::Redundant => Box::new(model.redundancy().redundant(selection, |stack| calling_line(model, stack))),
             Self::Bytes => Box::new(held::held(model, selection)),
         }
     }
@@ -104,7 +104,7 @@ impl Weight {
             }
             Self::Cpu | Self::Redundant | Self::Bytes => {
                 if self == Self::Redundant {
-                    let sums = model.redundancy().redundant_sums(selection, |stack| own_line(model, stack));
+                    let sums = model.redundancy().redundant_sums(selection, |stack| calling_line(model, stack));
                     sums.for_each(|(place, weight)| put(place, weight));
                 }
                 self.pieces(model, selection).for_each(|(_, place, weight)| put(place, weight));

@@ -48,7 +48,7 @@ tables! {
     }
 
     /// Family `redundancy`: native calls and other native work of an instruction, compared with the previous execution seen at
-    /// the same instruction. A row has either `varying` or `same_result`.
+    /// the same instruction. A row has either `varying`, `same_result`, or `copied_bytes` and `added_bytes`.
     CallRow in "native_calls" {
         at as "at_ns": Nanos = "when it was sampled, or its result reported",
         process: ProcessRef = "`processes.id`",
@@ -58,6 +58,8 @@ tables! {
         varying: Option<u16> = "the arguments that differed from the previous call: a bit each, from bit 1 on; bit 0 \
             stands for the callee",
         same_result: Option<bool> = "1 if the result was the same as that of the previous call",
+        #[newer] copied as "copied_bytes": Option<u64> = "of a call that joins arrays: the size of the largest one",
+        #[newer] added as "added_bytes": Option<u64> = "the size of the others together",
     }
 
     /// Family `redundancy`: statistics of the watchpoints, counted since the recording began.
@@ -89,12 +91,15 @@ pub(crate) fn pair(connection: &Connection, pair: &Pair) -> Result<()> {
 }
 
 pub(crate) fn call(connection: &Connection, call: &NativeCall) -> Result<()> {
-    let (varying, same_result) = match call.compared {
-        Compared::Arguments { varying } => (Some(varying), None),
-        Compared::Result { same } => (None, Some(same)),
+    let NativeCall { at, process, tid, stack, callee, compared } = call.clone();
+    let (varying, same_result) = (None, None);
+    let row = CallRow { at, process, tid, stack, callee, varying, same_result, copied: None, added: None };
+    let row = match compared {
+        Compared::Arguments { varying } => CallRow { varying: Some(varying), ..row },
+        Compared::Result { same } => CallRow { same_result: Some(same), ..row },
+        Compared::Copied { copied, added } => CallRow { copied: Some(Some(copied)), added: Some(Some(added)), ..row },
     };
-    let NativeCall { at, process, tid, stack, callee, .. } = call.clone();
-    CallRow { at, process, tid, stack, callee, varying, same_result }.insert(connection)
+    row.insert(connection)
 }
 
 pub(crate) fn watchpoints(connection: &Connection, at: Nanos, counts: &Watchpoints) -> Result<()> {
@@ -119,10 +124,11 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         Some(Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread }))
     })?;
     merge.events(reading, Rows::Within, |row| {
-        let CallRow { at, process, tid, stack, callee, varying, same_result } = row;
-        let compared = match (varying, same_result) {
-            (Some(varying), None) => Compared::Arguments { varying },
-            (None, Some(same)) => Compared::Result { same },
+        let CallRow { at, process, tid, stack, callee, varying, same_result, copied, added } = row;
+        let compared = match (varying, same_result, copied.flatten().zip(added.flatten())) {
+            (Some(varying), None, None) => Compared::Arguments { varying },
+            (None, Some(same), None) => Compared::Result { same },
+            (None, None, Some((copied, added))) => Compared::Copied { copied, added },
             _ => return None,
         };
         Some(Event::Call(NativeCall { at, process, tid, stack, callee, compared }))

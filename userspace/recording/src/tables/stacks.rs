@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use pyobs_model::{Event, Frame, FrameId, FrameKind, StackId};
+use pyobs_model::{Event, Frame, FrameId, FrameKind, StackId, package};
 use rusqlite::{Connection, Result, Statement};
 
 use super::scan::Dense;
@@ -29,6 +29,8 @@ tables! {
         file: Option<Arc<str>> = "source file",
         line: Option<u32> = "current line, from 1",
         first_line: Option<u32> = "the function's first line",
+        #[newer] package: Option<Arc<str>> = "the installed package of its file: the folder or module in `site-packages` or \
+            `dist-packages`, `python` for CPython's own; NULL for any other file",
     }
 
     /// Stacks as a tree of calls: a stack is the path from the root to a node, and shares its beginning with others.
@@ -95,8 +97,8 @@ fn place(frames: &[FrameId]) -> usize {
 }
 
 pub(crate) fn frame(connection: &Connection, id: FrameId, frame: &Frame) -> Result<()> {
-    let Frame { kind, function, module, file, line, first_line } = frame.clone();
-    FrameRow { id, kind, function, module, file, line, first_line }.insert(connection)
+    let Frame { kind, function, module, file, line, first_line, package } = frame.clone();
+    FrameRow { id, kind, function, module, file, line, first_line, package: Some(package) }.insert(connection)
 }
 
 /// Inserts a node, and a stack.
@@ -141,11 +143,14 @@ struct Node {
 pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
     let mut frames = Dense::default();
     reading.scan(Rows::All, |row: FrameRow| {
-        let FrameRow { id, kind, function, module, file, line, first_line } = row;
+        let FrameRow { id, kind, function, module, file, line, first_line, package } = row;
         for missing in frames.missing(id.0)? {
             each(Event::Frame { id: FrameId(missing), frame: unknown() });
         }
-        each(Event::Frame { id, frame: Frame { kind, function, module, file, line, first_line } });
+        // Older recordings have no packages; the files of Python frames tell theirs.
+        let of_file = || file.as_deref().filter(|_| kind == FrameKind::Python).and_then(package::of_file);
+        let package = package.unwrap_or_else(of_file);
+        each(Event::Frame { id, frame: Frame { kind, function, module, file, line, first_line, package } });
         Some(())
     })?;
     let nodes = read_nodes(reading, frames.len())?;
@@ -203,5 +208,5 @@ fn path(nodes: &[Node], leaf: u32, left: &mut usize) -> Option<Arc<[FrameId]>> {
 
 /// A placeholder for a frame whose row is damaged, so that later frames keep their numbers.
 fn unknown() -> Frame {
-    Frame { kind: FrameKind::Native, function: Arc::from("?"), module: None, file: None, line: None, first_line: None }
+    Frame::new(FrameKind::Native, Arc::from("?"))
 }

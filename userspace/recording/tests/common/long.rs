@@ -49,14 +49,9 @@ pub fn write(path: &Path, steps: u64) -> Result<(), Error> {
 fn definitions() -> Vec<Event> {
     let mut events = Vec::new();
     for id in 0..STACKS {
-        let frame = Frame {
-            kind: FrameKind::Python,
-            function: format!("Model.step_{id}").into(),
-            module: None,
-            file: Some(format!("/srv/app/module_{}.py", id / 40).into()),
-            line: Some(id as u32 + 1),
-            first_line: Some(id as u32 + 1),
-        };
+        let (function, file) = (format!("Model.step_{id}").into(), format!("/srv/app/module_{}.py", id / 40).into());
+        let line = Some(id as u32 + 1);
+        let frame = Frame::python(function, file, line, line);
         events.push(Event::Frame { id: FrameId(id as u32), frame });
     }
     for id in 0..STACKS {

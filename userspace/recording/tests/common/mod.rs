@@ -42,6 +42,7 @@ pub fn frame(kind: FrameKind, function: &str, file: &str, line: u32) -> Frame {
         file: python.then(|| file.into()),
         line: python.then_some(line),
         first_line: python.then_some(line / 10 * 10),
+        package: None,
     }
 }
 

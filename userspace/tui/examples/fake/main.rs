@@ -252,6 +252,7 @@ fn frame(text: &str) -> Frame {
         file: python.then(|| Arc::from(middle)),
         line,
         first_line: line.map(|line: u32| line.saturating_sub(line % 10).max(1)),
+        package: None,
     }
 }
 

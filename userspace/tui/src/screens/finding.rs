@@ -45,17 +45,20 @@ pub(super) fn cost(cost: Cost) -> String {
     }
 }
 
-/// A finding's summary. If it is too long, shortens the path in it, or else leaves out the function.
+/// A finding's summary. If it is too long, shortens the paths in it, or else leaves out the functions.
 pub(super) fn summary(finding: &Finding, width: usize) -> String {
     let whole = &finding.summary;
     if text::width(whole, width + 1) <= width {
         return whole.clone();
     }
-    let Some(Evidence::Text(place)) = finding.evidence.get("line") else { return whole.clone() };
-    let Some((function, path)) = place.strip_suffix(')').and_then(|place| place.split_once(" (")) else {
-        return whole.clone();
-    };
-    let end = text::base_name(path);
-    let shorter = whole.replacen(place, &format!("{function} ({end})"), 1);
-    if text::width(&shorter, width + 1) <= width { shorter } else { whole.replacen(place, end, 1) }
+    let (mut shorter, mut shortest) = (whole.clone(), whole.clone());
+    for place in ["line", "caller"].into_iter().filter_map(|name| finding.evidence.get(name)) {
+        let Evidence::Text(place) = place else { continue };
+        let parts = place.strip_suffix(')').and_then(|place| place.split_once(" ("));
+        let Some((function, path)) = parts else { continue };
+        let end = text::base_name(path);
+        shorter = shorter.replacen(place, &format!("{function} ({end})"), 1);
+        shortest = shortest.replacen(place, end, 1);
+    }
+    if text::width(&shorter, width + 1) <= width { shorter } else { shortest }
 }

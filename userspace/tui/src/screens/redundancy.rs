@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
+use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairSum, least_trials};
 use pyobs_model::findings::{self, Finding, Target};
-use pyobs_model::views::{self, By, Weight, own_line};
-use pyobs_model::{Family, Model};
+use pyobs_model::views::{self, By, LineSum, Weight};
+use pyobs_model::{Family, FrameId, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -66,6 +66,7 @@ const SOURCE_NEEDS: u16 = 140;
 
 struct RedundancyRow {
     line: Line,
+    caller: FrameId,
     sum: Accesses,
     pairs: PairSum,
     calls: CallSum,
@@ -77,6 +78,8 @@ struct RedundancyTable {
     lines: usize,
     /// The number of lines with too few addresses to prove anything.
     few: usize,
+    /// What can be gained, in words.
+    gain: Option<String>,
 }
 
 impl Table for RedundancyTable {
@@ -98,7 +101,7 @@ impl Table for RedundancyTable {
         let view = views::redundancy(model, &selection);
         let mut pairs: BTreeMap<Line, PairSum> = BTreeMap::new();
         for (pair, sum) in &view.pairs {
-            if let Some(line) = line_of(model, pair) {
+            if let Some(line) = view.line(model, pair.process, pair.second) {
                 pairs.entry(line).or_default().add(sum);
             }
         }
@@ -108,14 +111,20 @@ impl Table for RedundancyTable {
         }
         self.findings = findings::find(model, &selection);
         self.findings.retain(|finding| finding.id.starts_with("redundancy/"));
-        let entry = |(line, sum): (&Line, &Accesses)| RedundancyRow {
+        self.gain = findings::redundancy_gain(&self.findings).map(|(process, gain)| {
+            let (process, share) = (process_label(model, Some(process)), number::percent(100.0 * gain));
+            format!("Work that changes nothing takes about {share} % of the time of {process}.")
+        });
+        let entry = |(line, sum): (&Line, &LineSum)| RedundancyRow {
             line: *line,
-            sum: sum.clone(),
+            caller: view.caller(*line).0,
+            sum: sum.accesses.clone(),
             pairs: pairs.get(line).copied().unwrap_or_default(),
             calls: calls.get(line).copied().unwrap_or_default(),
         };
         self.lines = view.lines.len();
-        self.few = view.lines.values().filter(|sum| sum.known() > 0 && !sum.is_enough()).count();
+        let is_few = |sum: &&LineSum| sum.accesses.known() > 0 && !sum.accesses.is_enough();
+        self.few = view.lines.values().filter(is_few).count();
         let rows = view.lines.iter().map(entry).collect();
         if let Some(detail) = detail {
             let source = ui.sources.read(model, detail.key.process, detail.key.frame);
@@ -129,7 +138,8 @@ impl Table for RedundancyTable {
     }
 
     fn matches(&self, row: &RedundancyRow, filter: &Filter, model: &Model) -> bool {
-        filter.matches(&place_of(model, row.line)) || filter.matches(&process_label(model, Some(row.line.process)))
+        filter.matches(&place_of(model, row.line, row.caller))
+            || filter.matches(&process_label(model, Some(row.line.process)))
     }
 
     fn sort(&self, shown: &mut [usize], rows: &[RedundancyRow], sort: RedundancySort, _model: &Model) {
@@ -159,7 +169,8 @@ impl Table for RedundancyTable {
     /// The area below the findings.
     fn place(&self, area: Rect, _ui: &Ui) -> Rect {
         let has_room = area.height > LINES_MIN + 1;
-        let above = if has_room { self.findings_in(area).max(1) as u16 + 1 } else { 0 };
+        let above =
+            if has_room { self.findings_in(area).max(1) as u16 + u16::from(self.gain.is_some()) + 1 } else { 0 };
         Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
@@ -185,7 +196,7 @@ impl Table for RedundancyTable {
         ui: &Ui,
     ) {
         let (widths, theme) = (RedundancyWidths::of(width, sort), ui.theme);
-        let RedundancyRow { line, sum, pairs, calls } = entry;
+        let RedundancyRow { line, caller, sum, pairs, calls } = entry;
         let of = |share: f64| match sum.known() {
             0 => "–".to_owned(),
             _ if !sum.is_enough() => "few".to_owned(),
@@ -210,19 +221,24 @@ impl Table for RedundancyTable {
             style(pairs.is_enough()),
         );
         row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
-        row.left_path(widths.place, &place_of(model, *line), theme.text());
+        row.left_path(widths.place, &place_of(model, *line, *caller), theme.text());
         row.rest(&ui.sources.cached(line.process, line.frame).unwrap_or_default(), theme.dim());
     }
 
     fn draw_around(&self, area: Rect, _last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
         let theme = ui.theme;
-        for (finding, y) in self.findings.iter().take(self.findings_in(area)).zip(area.y..) {
+        let has_room = area.height > LINES_MIN + 1;
+        if let Some(gain) = self.gain.as_deref().filter(|_| has_room) {
+            RowPainter::new(buf, Rect { height: 1, ..area }).rest(&format!(" {gain}"), theme.strong());
+        }
+        let first = area.y + u16::from(self.gain.is_some());
+        for (finding, y) in self.findings.iter().take(self.findings_in(area)).zip(first..) {
             let (mark, style) = mark(theme, finding.severity);
             let mut row = RowPainter::new(buf, Rect { y, height: 1, ..area });
             row.left(2, mark, style);
             row.rest(&summary(finding, usize::from(area.width).saturating_sub(3)), theme.text());
         }
-        if self.findings.is_empty() && area.height > LINES_MIN + 1 {
+        if self.findings.is_empty() && has_room {
             RowPainter::new(buf, Rect { height: 1, ..area }).rest(&format!(" {}", self.note()), theme.dim());
         }
     }
@@ -240,7 +256,8 @@ impl RedundancyTable {
 
     /// The number of findings that are shown.
     fn findings_in(&self, area: Rect) -> usize {
-        self.findings.len().min(FINDINGS_MAX).min(usize::from(area.height.saturating_sub(LINES_MIN + 1)))
+        let room = area.height.saturating_sub(LINES_MIN + 1 + u16::from(self.gain.is_some()));
+        self.findings.len().min(FINDINGS_MAX).min(room.into())
     }
 }
 
@@ -310,10 +327,12 @@ impl Screen for RedundancyScreen {
     }
 }
 
-fn line_of(model: &Model, pair: &PairOf) -> Option<Line> {
-    Some(Line { process: pair.process, frame: own_line(model, pair.second)? })
-}
-
-fn place_of(model: &Model, line: Line) -> String {
-    model.frame(line.frame).map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line))
+/// A line and, if it is a library's, the line of the program that led there.
+fn place_of(model: &Model, line: Line, caller: FrameId) -> String {
+    let of = |frame| model.frame(frame).map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line));
+    if caller == line.frame {
+        return of(caller);
+    }
+    let caller = of(caller);
+    format!("{}, from {}", of(line.frame), caller.rsplit('/').next().unwrap_or_default())
 }

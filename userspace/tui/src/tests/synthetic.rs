@@ -41,18 +41,11 @@ pub(crate) fn log(meta: Meta, mut events: Vec<Event>) -> ReplayLog {
 }
 
 pub(crate) fn python(function: &str, file: &str, line: u32) -> Frame {
-    Frame {
-        kind: FrameKind::Python,
-        function: function.into(),
-        module: None,
-        file: Some(file.into()),
-        line: Some(line),
-        first_line: Some(line / 10 * 10 + 1),
-    }
+    Frame::python(function.into(), file.into(), Some(line), Some(line / 10 * 10 + 1))
 }
 
 pub(crate) fn compiled(kind: FrameKind, function: &str, module: &str) -> Frame {
-    Frame { kind, function: function.into(), module: Some(module.into()), file: None, line: None, first_line: None }
+    Frame { module: Some(module.into()), ..Frame::new(kind, function.into()) }
 }
 
 pub(crate) fn process(pid: u32, python: Option<&str>, command: &str) -> Process {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{least, least_trials};
+use super::{Verdict, least, least_trials};
 use crate::{Access, Touched};
 
 /// How many names are counted per line.
@@ -15,6 +15,11 @@ const NAMES_MAX: usize = 64;
 /// may be so small that little besides objects is accessed, and larger ones would not help.
 pub const DISPATCH: f64 = 0.7;
 pub(super) const DISPATCH_OF_WHOLE: f64 = 0.92;
+/// The minimum share of Python objects in what dispatch accesses, after allowing for chance. It has three in ten or more.
+/// Static data alone are the constants of a computation.
+const OBJECTS: f64 = 0.05;
+/// Prefix of the type names of NumPy's arrays and scalars.
+const NUMPY: &str = "numpy.";
 /// How far the share may fall below that if unknown memory counts as data.
 const UNKNOWN: f64 = 0.1;
 /// The share of accesses in element instructions above which a line counts as taking elements. Below it, the elements
@@ -52,15 +57,30 @@ struct Weights {
     squares: u64,
 }
 
+impl Weights {
+    fn add(&mut self, other: Self) {
+        self.metadata += other.metadata;
+        self.array += other.array;
+        self.fixed += other.fixed;
+        self.known += other.known;
+        self.elements += other.elements;
+        self.squares = self.squares.saturating_add(other.squares);
+    }
+}
+
 /// How often each name occurred, up to a limit of distinct names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(BTreeMap<Arc<str>, u64>);
 
 impl Names {
-    fn count(&mut self, name: &Arc<str>) {
+    fn count(&mut self, name: &Arc<str>, count: u64) {
         if self.0.len() < NAMES_MAX || self.0.contains_key(name) {
-            *self.0.entry(Arc::clone(name)).or_default() += 1;
+            *self.0.entry(Arc::clone(name)).or_default() += count;
         }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(name, count)| self.count(name, *count));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &str> {
@@ -101,11 +121,25 @@ impl Accesses {
         if let Some(array) = &access.element_of {
             self.elements += 1;
             self.weights.elements += weight;
-            self.elements_of.count(array);
+            self.elements_of.count(array, 1);
         }
         if let Some(name) = touched.detail() {
-            self.names.count(name);
+            self.names.count(name, 1);
         }
+    }
+
+    /// Adds the samples of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.weight += other.weight;
+        self.metadata += other.metadata;
+        self.array += other.array;
+        self.fixed += other.fixed;
+        self.unknown += other.unknown;
+        self.elements += other.elements;
+        self.elements_of.merge(&other.elements_of);
+        self.names.merge(&other.names);
+        self.weights.add(other.weights);
     }
 
     /// The number of samples with a known address.
@@ -136,11 +170,6 @@ impl Accesses {
         self.is_enough().then(|| self.objects_share())
     }
 
-    /// The lower bound of the share of Python objects in what dispatch reads.
-    pub fn least_metadata(&self) -> f64 {
-        self.least_share(self.weights.metadata, self.weights.metadata + self.weights.fixed)
-    }
-
     /// [`super::least_share`] for weighted samples, with Kish's effective sample size.
     fn least_share(&self, of: u64, all: u64) -> f64 {
         let samples = self.weights.known as f64 / self.weights.squares.max(1) as f64;
@@ -155,12 +184,22 @@ impl Accesses {
         self.least_share(self.weights.elements, self.weights.known) > ELEMENTS
     }
 
-    /// Whether the native code looks at objects rather than data. Unknown memory may be either: a library's internal
-    /// tables, or data that nothing refers to any more.
-    pub fn is_dispatch(&self) -> bool {
+    /// Whether the native code works on arrays but looks at objects rather than data.
+    pub fn is_dispatch(&self) -> Verdict {
+        if !self.is_enough() {
+            return Verdict::Undecided;
+        }
+        // Unknown memory may be a library's internal tables, or data that nothing refers to any more.
         let bound = if self.takes_elements() { DISPATCH } else { DISPATCH_OF_WHOLE };
         let Weights { metadata, fixed, array, known, .. } = self.weights;
         let objects = metadata + fixed;
-        self.least_share(objects, objects + array) > bound && self.least_share(objects, known) > bound - UNKNOWN
+        let shares = [(objects, objects + array, bound), (objects, known, bound - UNKNOWN)];
+        if shares.iter().all(|(of, all, bound)| self.least_share(*of, *all) > *bound) {
+            let has_objects = self.least_share(metadata, objects) > OBJECTS;
+            let has_arrays = self.array > 0 || self.names.iter().any(|name| name.starts_with(NUMPY));
+            return if has_objects && has_arrays { Verdict::Found } else { Verdict::Clear };
+        }
+        let is_below = |(of, all, bound): &(u64, u64, f64)| *all > 0 && 1.0 - self.least_share(all - of, *all) < *bound;
+        if shares.iter().any(is_below) { Verdict::Clear } else { Verdict::Undecided }
     }
 }

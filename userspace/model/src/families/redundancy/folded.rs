@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Accesses, CallOf, CallSum, Line, PairOf, PairSum};
+use super::{Accesses, CallFrom, CallSum, Line, Origin, PairOf, PairSum};
 use crate::families::places::{Placed, Places};
 use crate::{Access, Place, ProcessRef, Selection, Touched};
 
-/// How many lines have sums of accesses. Each has up to 64 names.
+/// How many lines, and lines with their callers, have sums. Those of accesses have up to 64 names.
 const LINES_MAX: usize = 1 << 12;
 /// How many pairs of places, and calls at lines, have sums.
 const PAIRS_MAX: usize = 1 << 16;
@@ -44,8 +44,8 @@ impl Placed for Suspect {
 /// Events at further lines and places are in no sum; `left_out` counts them.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
-    lines: BTreeMap<Line, Accesses>,
-    calls: BTreeMap<CallOf, CallSum>,
+    accesses: BTreeMap<Origin, Accesses>,
+    calls: BTreeMap<CallFrom, CallSum>,
     pairs: BTreeMap<PairOf, PairSum>,
     /// The weight of accesses that may be redundant.
     suspects: Places<Suspect, u64>,
@@ -55,8 +55,8 @@ pub(super) struct Folded {
 }
 
 impl Folded {
-    pub(super) fn access(&mut self, line: Line, access: &Access) {
-        match sum(&mut self.lines, line, LINES_MAX) {
+    pub(super) fn access(&mut self, origin: Origin, access: &Access) {
+        match sum(&mut self.accesses, origin, LINES_MAX) {
             Some(sum) => sum.add(access),
             None => self.left_out += 1,
         }
@@ -82,7 +82,7 @@ impl Folded {
         self.suspects.iter().map(|(suspect, weight)| (suspect, *weight))
     }
 
-    pub(super) fn call(&mut self, call: CallOf, of: &CallSum) {
+    pub(super) fn call(&mut self, call: CallFrom, of: &CallSum) {
         match sum(&mut self.calls, call, CALLS_MAX) {
             Some(sum) => sum.add(of),
             None => self.left_out += 1,
@@ -106,12 +106,12 @@ impl Folded {
     }
 
     /// Call these three only for a selection whose time the sums cover.
-    pub(super) fn lines(&self, selection: &Selection) -> BTreeMap<Line, Accesses> {
-        selected(&self.lines, selection, |line| line.process)
+    pub(super) fn accesses(&self, selection: &Selection) -> BTreeMap<Origin, Accesses> {
+        selected(&self.accesses, selection, |origin| origin.line.process)
     }
 
-    pub(super) fn calls(&self, selection: &Selection) -> BTreeMap<CallOf, CallSum> {
-        selected(&self.calls, selection, |call| call.line.process)
+    pub(super) fn calls(&self, selection: &Selection) -> BTreeMap<CallFrom, CallSum> {
+        selected(&self.calls, selection, |call| call.origin.line.process)
     }
 
     pub(super) fn pairs(&self, selection: &Selection) -> BTreeMap<PairOf, PairSum> {

@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, least_trials};
+use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairOf, PairSum, Verdict, least_trials};
 use pyobs_model::findings::{self, Evidence, Finding};
 use pyobs_model::views::{By, RedundancyView};
 use pyobs_model::{FrameId, Model, RegionId, Tid};
 
-use super::{line_of, place_of};
 use crate::jump::Jump;
 use crate::number;
 use crate::paint::RowPainter;
@@ -49,15 +48,31 @@ impl RedundancyDetail {
         let detail = self;
         detail.page.clear();
         let process = Some(line.process);
-        let place = place_of(model, line);
-        detail.page.words(format!("line      {place}"), Some(Jump::frame(process, line.frame)));
+        let frame = |label: &str, id| {
+            let place = model.frame(id).map_or_else(|| "–".to_owned(), |frame| place(frame, By::Line));
+            (format!("{label:<LABEL$}{place}"), Some(Jump::frame(process, id)))
+        };
+        let (words, jump) = frame("line", line.frame);
+        detail.page.words(words, jump);
+        let (caller, share) = view.caller(line);
+        if caller != line.frame {
+            let (words, jump) = frame("from", caller);
+            detail.page.words(format!("{words}, {} % of it", number::percent(100.0 * share)), jump);
+        }
         if let Some(source) = source {
             detail.words(format!("source    {}", text::head(source, SOURCE_MAX)));
         }
         let process_words = format!("process   {}", process_label(model, process));
         detail.page.words(process_words, Some(Jump::process(line.process)));
         if let Some(sum) = view.lines.get(&line) {
-            detail.accesses(sum);
+            detail.accesses(&sum.accesses);
+        }
+        match view.verdicts(model).get(&line) {
+            Some(Verdict::Clear) => detail.words("verdict   clear: dispatch or repeated work would have been found"),
+            Some(Verdict::Undecided) => {
+                detail.words("verdict   undecided: too little data, or it can be read both ways");
+            }
+            Some(Verdict::Found) | None => {}
         }
         let at = findings::place(model, Some(line.frame));
         let is_here = |finding: &&Finding| {
@@ -76,8 +91,8 @@ impl RedundancyDetail {
         detail.pairs(model, view, line);
     }
 
-    fn words(&mut self, words: String) {
-        self.page.words(words, None);
+    fn words(&mut self, words: impl Into<String>) {
+        self.page.words(words.into(), None);
     }
 
     fn accesses(&mut self, sum: &Accesses) {
@@ -123,8 +138,9 @@ impl RedundancyDetail {
 
     /// Lists pairs of all threads together, those equal most often first.
     fn pairs(&mut self, model: &Model, view: &RedundancyView, line: Line) {
+        let is_here = |pair: &PairOf| view.line(model, pair.process, pair.second) == Some(line);
         let mut sums: BTreeMap<PairOf, (PairSum, BTreeMap<RegionId, PairSum>)> = BTreeMap::new();
-        for (pair, sum) in view.pairs.iter().filter(|(pair, _)| line_of(model, pair) == Some(line)) {
+        for (pair, sum) in view.pairs.iter().filter(|(pair, _)| is_here(pair)) {
             let (all, regions) = sums.entry(PairOf { tid: Tid(0), region: None, ..pair.clone() }).or_default();
             all.add(sum);
             if let Some(region) = pair.region {
