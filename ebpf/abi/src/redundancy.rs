@@ -12,6 +12,8 @@ pub const NATIVE: usize = 16;
 pub const STACK: usize = 64;
 /// [`Registers::words`] of a sample that has native frames, but neither stack nor operands.
 pub const NOT_DECODED: u32 = u32::MAX;
+/// Bounds the callers of an instruction that tell its calls apart.
+pub const CALLERS: usize = 6;
 /// Bounds the operands of an instruction. Later operands are ignored.
 pub const OPERANDS: usize = 8;
 
@@ -36,6 +38,10 @@ pub struct Registers {
     /// The innermost Python frame, as in `stack::Frame`.
     pub code: u64,
     pub detail: u64,
+    /// A hash of the frames that called it, at most [`CALLERS`].
+    pub path: u64,
+    /// Identifies the frame that called it, and the instruction of that frame.
+    pub caller: u64,
     /// The address of the first operand of its instruction; 0 if unknown.
     pub operands_at: u64,
     /// Words as `stack::native_word` makes them, leaf first.
@@ -44,9 +50,13 @@ pub struct Registers {
     pub stack: [u64; STACK],
     /// The first operands of the instruction.
     pub operands: [Operand; OPERANDS],
+    /// If an operand is a list or tuple of two to eight arrays: the size of the largest one, and of the others together, in
+    /// bytes. Else 0.
+    pub largest: u64,
+    pub others: u64,
 }
 
-shared!(Registers, 40 + 16 * 8 + 8 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
+shared!(Registers, 40 + 16 * 8 + 12 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
 
 /// An operand of a bytecode instruction.
 #[repr(C)]
@@ -115,9 +125,27 @@ pub mod class {
     pub const INT_TAGGED: u64 = 4;
     /// By the shape and some of the data of a NumPy array.
     pub const ARRAY: u64 = 5;
+    /// By the length, in the word behind the header, and some of the data. Bits 8-15 have the offset of the data. Bits
+    /// 16-23 have the position of the bit in `PyASCIIObject.state` that must be set, or [`ANY`].
+    pub const DATA: u64 = 6;
+    /// By some of the items that are in the object. Bits 8-15 have the offset of the first, bits 16-23 their number; 0 if
+    /// the word behind the header has it.
+    pub const ITEMS: u64 = 7;
+    /// By some of the items of a list.
+    pub const LIST: u64 = 8;
+
+    pub const ANY: u8 = 0xff;
 
     pub const fn bytes(start: u8, length: u8) -> u64 {
         BYTES | (start as u64) << 8 | (length as u64) << 16
+    }
+
+    pub const fn data(start: u8, bit: u8) -> u64 {
+        DATA | (start as u64) << 8 | (bit as u64) << 16
+    }
+
+    pub const fn items(start: u8, count: u8) -> u64 {
+        ITEMS | (start as u64) << 8 | (count as u64) << 16
     }
 }
 
@@ -161,9 +189,11 @@ pub struct Watch {
     /// If the watchpoint is on the place of an instruction's result: the instruction, as `cpython::instruction` returns
     /// it, and what is read is the result. Else 0.
     pub instruction: u64,
+    /// With an instruction: [`Registers::caller`] of the call whose result is awaited.
+    pub caller: u64,
 }
 
-shared!(Watch, 56);
+shared!(Watch, 64);
 
 impl Watch {
     /// Whether the watchpoint has seen all that it should.

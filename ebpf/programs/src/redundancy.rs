@@ -17,16 +17,17 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     control,
+    hash::mix,
     process::{Layout, Process},
     record::{self, Loss},
-    redundancy::{NATIVE, NOT_DECODED, Registers, STACK, Trap, Watch, WatchKey},
+    redundancy::{CALLERS, NATIVE, NOT_DECODED, Registers, STACK, Trap, Watch, WatchKey},
     stack::{flags, loop_count},
 };
 
 use crate::{
     common::{
         call_site::call_site,
-        cpython::{Top, innermost, instruction, top_frame},
+        cpython::{Top, caller, innermost, instruction, top_frame},
         maps::{LAYOUTS, control, pid, process},
         registers,
         ring::{self, Route, Wake},
@@ -118,10 +119,23 @@ fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Wal
         let sp = (*record).general[4] as *const c_void;
         let failed = bpf_probe_read_user(stack, bytes, sp) != 0;
         (*record).words = if failed { 0 } else { STACK as u32 };
-        let innermost = walk.innermost();
+        let Some(innermost) = walk.python_frame(0) else { return };
         ((*record).code, (*record).detail) = (innermost.address, innermost.detail);
+        (*record).path = path(walk);
+        (*record).caller = caller(&walk.layout, (*record).frame);
         prints::operands(record);
     }
+}
+
+/// Returns a hash of the Python frames that called the innermost one.
+#[inline(always)]
+fn path(walk: &Walk) -> u64 {
+    let mut sum = 0;
+    for index in 1..=CALLERS as u32 {
+        let Some(frame) = walk.python_frame(index) else { break };
+        sum = mix(mix(sum, frame.address), frame.detail);
+    }
+    sum
 }
 
 /// Whether this sample goes without stack and operands. Chosen at random, because a fixed stride could beat with the
@@ -223,11 +237,11 @@ fn memory(process: &Process, layout: &Layout, watch: &mut Watch) -> Option<Seen>
 /// its result. Of other writes only the last is reported, so that user space knows that it is over.
 #[inline(always)]
 fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
-    let at = match top_frame(process, layout, 0) {
-        Top::Frame { frame, .. } => instruction(layout, frame),
+    let top = match top_frame(process, layout, 0) {
+        Top::Frame { frame, .. } => frame,
         _ => 0,
     };
-    if at == watch.instruction {
+    if instruction(layout, top) == watch.instruction && caller(layout, innermost(layout, top)) == watch.caller {
         // SAFETY: the helper has no preconditions.
         let operand = prints::operand(pid(), watch.read_address, unsafe { bpf_ktime_get_ns() });
         if operand.object != 0 {

@@ -2,7 +2,9 @@
 
 use pyobs_tests::{Case, Recording, case, json, needs, workload};
 
-use super::{RECOMPUTED, inefficiencies, lines, numpy, printed, record};
+use serde_json::Value;
+
+use super::{COPIED, RECOMPUTED, inefficiencies, lines, numpy, printed, record};
 
 pub fn cases() -> Vec<Case> {
     let versions = ["3.8", "3.10", "3.11", "3.12", "3.13"].map(|version| {
@@ -10,8 +12,24 @@ pub fn cases() -> Vec<Case> {
         let case = case(name, move || calls(version)).needs(needs::root()).needs(numpy(version));
         if version == "3.12" { case } else { case.needs(needs::all()) }
     });
+    let operands = ["3.8", "3.11", "3.12", "3.13"].map(|version| {
+        let name = format!("operands_of_many_types_are_compared_on_{version}");
+        let case = case(name, move || operands(version)).needs(needs::root()).needs(numpy(version));
+        if version == "3.12" { case } else { case.needs(needs::all()) }
+    });
+    // NumPy has `concatenate` in C from 1.25 on, which needs 3.9.
+    let copies = ["3.11", "3.12", "3.13"].map(|version| {
+        let name = format!("arrays_that_grow_by_copies_are_found_on_{version}");
+        let case = case(name, move || copies(version)).needs(needs::root()).needs(numpy(version));
+        if version == "3.12" { case } else { case.needs(needs::all()) }
+    });
     let weight = case("redundant_samples_are_in_the_element_loop", redundant_samples);
-    versions.into_iter().chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::all())]).collect()
+    versions
+        .into_iter()
+        .chain(operands)
+        .chain(copies)
+        .chain([weight.needs(needs::root()).needs(numpy("3.12")).needs(needs::all())])
+        .collect()
 }
 
 fn calls(version: &str) {
@@ -35,6 +53,45 @@ fn calls(version: &str) {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found, [printed["again"].as_u64().unwrap()]);
+}
+
+fn operands(version: &str) {
+    let mut program = pyobs_tests::command(numpy(version).unwrap());
+    program.arg("-B").arg(workload("redundancy_operands.py")).arg("20");
+    let recording = record().command(program).run();
+    let printed = printed(&recording);
+    let found = lines(&recording, RECOMPUTED);
+    for (name, line) in printed["same"].as_object().unwrap() {
+        let line = line.as_u64().unwrap();
+        let (same, all, same_results, results) = sums(&recording, line);
+        assert!(all >= 20 && same * 20 >= all * 19, "{name}: {same} of {all}");
+        assert!(results >= 3 && same_results == results, "{name}: {same_results} of {results} results");
+        assert!(found.contains(&line), "{name} at {line} is not in {found:?}");
+    }
+    for (name, line) in printed["fresh"].as_object().unwrap() {
+        let line = line.as_u64().unwrap();
+        let (same, all, ..) = sums(&recording, line);
+        // One may be a call that was sampled twice.
+        assert!(same <= 1 + all / 100, "{name}: {same} of {all}");
+        assert!(!found.contains(&line), "{name} at {line} is in {found:?}");
+    }
+}
+
+fn copies(version: &str) {
+    let mut program = pyobs_tests::command(numpy(version).unwrap());
+    program.arg("-B").arg(workload("redundancy_copies.py")).arg("10");
+    let recording = record().command(program).run();
+    let printed = printed(&recording);
+    let line = |what: &str| printed[what].as_u64().unwrap();
+    assert_eq!(lines(&recording, COPIED), [line("grown")]);
+    let calls = json::list(&recording.report["redundancy"], "/calls");
+    let grown = calls.iter().filter(|call| call["frame"]["line"] == line("grown") && json::count(call, "/joins") > 0);
+    for call in grown {
+        let [copied, added, own] = [&call["copied_bytes"], &call["added_bytes"], &printed["bytes"]].map(Value::as_f64);
+        let (copied, own) = (copied.unwrap(), own.unwrap());
+        assert!((copied / own - 1.0).abs() < 0.05, "{copied} of {own} bytes");
+        assert_eq!(added, Some(8.0));
+    }
 }
 
 /// (same arguments, compared, same results, compared) of the calls at a line.

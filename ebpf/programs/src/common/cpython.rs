@@ -1,7 +1,10 @@
 //! From a thread to its `PyThreadState`, and to its innermost Python frame.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
-use pyobs_abi::process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC};
+use pyobs_abi::{
+    hash::mix,
+    process::{KEY_BARE, Layout, NONE, Process, TLS_DYNAMIC, TLS_STATIC},
+};
 
 use super::{maps::PROCESSES, memory::user, task::thread_pointer};
 
@@ -73,13 +76,24 @@ pub fn innermost(layout: &Layout, top: u64) -> u64 {
 /// Returns a number that identifies the instruction at which a thread is, or 0 if it cannot be read.
 #[inline(always)]
 pub fn instruction(layout: &Layout, top: u64) -> u64 {
-    let frame = innermost(layout, top);
+    instruction_of(layout, innermost(layout, top))
+}
+
+#[inline(always)]
+fn instruction_of(layout: &Layout, frame: u64) -> u64 {
     let at = frame.wrapping_add(layout.frame_instruction.into());
     if layout.lasti_unit == 0 {
         return user(at).unwrap_or(0);
     }
     let code: u64 = user(frame.wrapping_add(layout.frame_code.into())).unwrap_or(0);
     code.wrapping_add(user::<u32>(at).unwrap_or(0).into())
+}
+
+/// Returns a number that identifies the frame that called `frame`, and the instruction at which that is.
+#[inline(always)]
+pub fn caller(layout: &Layout, frame: u64) -> u64 {
+    let previous: u64 = user(frame.wrapping_add(layout.frame_previous.into())).unwrap_or(0);
+    mix(previous, instruction_of(layout, previous))
 }
 
 /// Returns the `PyThreadState` of the current thread, or 0 if it has none.

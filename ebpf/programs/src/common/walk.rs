@@ -350,11 +350,14 @@ impl Walk {
         }
     }
 
-    /// Returns the innermost Python frame of a stack that has one.
+    /// Returns the Python frame with this number, from 0 for the innermost.
     #[inline(always)]
-    pub fn innermost(&self) -> Frame {
-        let index = (self.sample.kernel_frames + self.sample.native_frames) as usize;
-        Frame { address: self.words[index & (WORDS - 1)], detail: self.words[(index + 1) & (WORDS - 1)] }
+    pub fn python_frame(&self, number: u32) -> Option<Frame> {
+        if number >= self.sample.frames {
+            return None;
+        }
+        let index = (self.sample.kernel_frames + self.sample.native_frames + 2 * number) as usize;
+        Some(Frame { address: self.words[index & (WORDS - 1)], detail: self.words[(index + 1) & (WORDS - 1)] })
     }
 
     /// Sends the record, and wakes user space if it may not know the code in it.

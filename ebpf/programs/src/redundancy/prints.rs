@@ -16,6 +16,7 @@ use pyobs_abi::{
 
 use crate::common::{
     frames::{LOWEST_OBJECT, TAG_BITS},
+    maps::pid,
     memory::user,
 };
 
@@ -33,11 +34,21 @@ static REDUNDANCY_PIECE: PerCpuArray<[u64; PIECE_WORDS]> = PerCpuArray::with_max
 const PIECE_WORDS: usize = 8;
 const PIECE: u64 = 64;
 
+/// The sizes of the largest of some arrays, and of the others together.
+#[map]
+static REDUNDANCY_SIZES: PerCpuArray<[u64; 2]> = PerCpuArray::with_max_entries(1, 0);
+
 /// Bounds the pieces of an array's data that are hashed, and its dimensions. An array with more dimensions has no hash.
 const PIECES: u64 = 8;
 const DIMENSIONS: usize = 4;
 /// The size of `PyObject` in builds with a GIL, behind which the fields of a number or an array begin.
 const BODY: u64 = 16;
+/// The offsets of `PyListObject.ob_item` and `PyASCIIObject.state` in such builds.
+const LIST_ITEMS: u64 = 24;
+const STATE: u64 = 32;
+/// Bounds the items that are hashed, and those of a container that has a hash.
+const ITEMS: u64 = 8;
+const ITEMS_MAX: u64 = 1 << 31;
 /// Bounds the digits (of 30 bits) of a number. A larger number has no hash.
 const DIGITS: u64 = 12;
 /// A larger size or stride is not that of an array.
@@ -59,12 +70,21 @@ pub fn operands(record: *mut Registers) {
     });
     let count = spot.map_or(0, |spot| spot.count);
     // SAFETY: as above.
-    unsafe { (*record).operands_at = start.unwrap_or(0) };
+    unsafe {
+        (*record).operands_at = start.unwrap_or(0);
+        ((*record).largest, (*record).others) = (0, 0);
+    }
     for index in 0..OPERANDS {
         let wanted = start.filter(|_| index < count as usize);
         let operand = wanted.map_or(Operand::default(), |start| operand(key.pid, start + 8 * index as u64, time));
+        let is_join = operand.print == 0 && operand.class != 0 && redundancy_join(operand.object, operand.class) != 0;
         // SAFETY: as above.
-        unsafe { (*record).operands[index] = operand };
+        unsafe {
+            (*record).operands[index] = operand;
+            if is_join && let Some(sizes) = REDUNDANCY_SIZES.get(0) {
+                [(*record).largest, (*record).others] = *sizes;
+            }
+        }
     }
 }
 
@@ -76,25 +96,140 @@ pub fn operand(pid: u32, at: u64, time: u64) -> Operand {
         return Operand { object: 0, class: 0, print: 1 };
     }
     let Some(address) = user::<u64>(object + 8) else { return Operand { object, class: 0, print: 0 } };
-    // SAFETY: an entry that is taken away while it is read is one that was there.
-    let class = unsafe { REDUNDANCY_CLASSES.get(ClassKey { pid, padding: 0, address }) };
-    let print = class.map_or(0, |class| redundancy_print(object, *class, period(time)));
+    let print = class_at(pid, address).map_or(0, |class| redundancy_print(object, class, period(time)));
     Operand { object, class: address, print }
 }
 
-/// Returns the hash of an object, or 0 if it cannot be read. A function of its own, so that it is verified once.
+/// Stores the sizes of the arrays in a list or tuple in `REDUNDANCY_SIZES`, and returns 1; 0 if it is none, or has other
+/// items.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn redundancy_join(object: u64, address: u64) -> u64 {
+    let pid = pid();
+    let Some(class) = class_at(pid, address) else { return 0 };
+    let first = match class & 0xff {
+        class::LIST => user(object.wrapping_add(LIST_ITEMS)),
+        class::ITEMS if class >> 16 & 0xff == 0 => Some(object.wrapping_add(class >> 8 & 0xff)),
+        _ => None,
+    };
+    let (Some(first), Some(count)) = (first, user::<u64>(object.wrapping_add(BODY))) else { return 0 };
+    if !(2..=ITEMS).contains(&count) {
+        return 0;
+    }
+    let (mut largest, mut sum) = (0u64, 0u64);
+    for index in 0..ITEMS {
+        if index >= count {
+            break;
+        }
+        let Some(item) = user::<u64>(first.wrapping_add(8 * index)) else { return 0 };
+        let Some(address) = user::<u64>(item.wrapping_add(8)) else { return 0 };
+        if class_at(pid, address) != Some(class::ARRAY) {
+            return 0;
+        }
+        let bytes = redundancy_bytes(item);
+        sum = sum.wrapping_add(bytes);
+        if bytes > largest {
+            largest = bytes;
+        }
+    }
+    let Some(sizes) = REDUNDANCY_SIZES.get_ptr_mut(0) else { return 0 };
+    // SAFETY: the pointer is to this CPU's slot.
+    unsafe { *sizes = [largest, sum.wrapping_sub(largest)] };
+    1
+}
+
+/// Returns the size of an array's data, as far as its shape and strides tell it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn redundancy_bytes(object: u64) -> u64 {
+    let Some([_, rank, dimensions, strides]) = user::<[u64; 4]>(object.wrapping_add(BODY)) else { return 0 };
+    let rank = rank as u32 as usize;
+    let Some(sizes) = user::<[u64; DIMENSIONS]>(dimensions) else { return 0 };
+    let Some(steps) = user::<[u64; DIMENSIONS]>(strides) else { return 0 };
+    let mut most = 0;
+    for index in 0..DIMENSIONS {
+        let (size, step) = (sizes[index], steps[index]);
+        if index < rank && size <= ELEMENTS && step <= ELEMENTS && size * step > most {
+            most = size * step;
+        }
+    }
+    most
+}
+
+/// Returns how objects of the type at an address are told apart.
+#[inline(always)]
+fn class_at(pid: u32, address: u64) -> Option<u64> {
+    // SAFETY: an entry that is taken away while it is read is one that was there.
+    unsafe { REDUNDANCY_CLASSES.get(ClassKey { pid, padding: 0, address }) }.copied()
+}
+
+/// Returns the hash of an object, or 0 if it cannot be read or told apart from others. A function of its own, so that it
+/// is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn redundancy_print(object: u64, class: u64, period: u64) -> u64 {
-    let sum = match class & 0xff {
+    match class & 0xff {
+        class::ARRAY => array(object, period),
+        class::LIST => user(object.wrapping_add(LIST_ITEMS)).map_or(0, |first| items(object, first, 0, period)),
+        class::ITEMS => items(object, object.wrapping_add(class >> 8 & 0xff), class >> 16 & 0xff, period),
+        _ => redundancy_print_simple(object, class, period),
+    }
+}
+
+/// The same for an object that refers to no others.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn redundancy_print_simple(object: u64, class: u64, period: u64) -> u64 {
+    match class & 0xff {
         class::ADDRESS => mix(1, object),
         class::BYTES => piece(mix(2, class), object.wrapping_add(class >> 8 & 0xff), class >> 16 & 0xff),
         class::INT | class::INT_TAGGED => int(object, class),
-        class::ARRAY => array(object, period),
+        class::DATA => data(object, class, period),
         _ => 0,
-    };
-    // Objects that cannot be told apart have the hash 0.
-    if class & 0xff == class::UNKNOWN { 0 } else { sum }
+    }
+}
+
+/// Hashes the items of a small container, else some of them, which change with the period.
+#[inline(always)]
+fn items(object: u64, first: u64, count: u64, period: u64) -> u64 {
+    let Some(count) = (if count > 0 { Some(count) } else { user(object.wrapping_add(BODY)) }) else { return 0 };
+    if count > ITEMS_MAX {
+        return 0;
+    }
+    let (mut sum, pid) = (mix(7, count), pid());
+    for index in 0..ITEMS {
+        if index >= count {
+            break;
+        }
+        let at = if count <= ITEMS { index } else { ((mix(period, index) >> 32) * count) >> 32 };
+        let Some(item) = user::<u64>(first.wrapping_add(8 * at)) else { return 0 };
+        let Some(address) = user::<u64>(item.wrapping_add(8)) else { return 0 };
+        let Some(class) = class_at(pid, address) else { return 0 };
+        let print = redundancy_print_simple(item, class, period);
+        if print == 0 {
+            return 0;
+        }
+        sum = mix(mix(sum, address), print);
+    }
+    if sum == 0 { 1 } else { sum }
+}
+
+/// The layouts are those of `PyBytesObject` and `PyASCIIObject`:
+/// <https://github.com/python/cpython/blob/v3.12.0/Include/cpython/unicodeobject.h>
+#[inline(always)]
+fn data(object: u64, class: u64, period: u64) -> u64 {
+    let Some(length) = user::<u64>(object.wrapping_add(BODY)) else { return 0 };
+    let bit = class >> 16 & 0xff;
+    if length > ELEMENTS {
+        return 0;
+    }
+    if bit != class::ANY.into() {
+        let Some(state) = user::<u32>(object.wrapping_add(STATE)) else { return 0 };
+        if state >> (bit & 31) & 1 == 0 {
+            return 0;
+        }
+    }
+    data_print(mix(6, length), object.wrapping_add(class >> 8 & 0xff), length, period)
 }
 
 #[inline(always)]

@@ -15,6 +15,7 @@ mod messages;
 mod pairs;
 mod place;
 mod programs;
+mod shares;
 mod slots;
 mod source;
 mod threads;
@@ -38,7 +39,7 @@ use pyobs_model::{
 };
 
 use self::armer::Armer;
-use self::calls::{Again, Calls, Interpreter};
+use self::calls::{Calls, Interpreter, Observed};
 use self::messages::{Message, Order};
 use self::token_bucket::SETTING;
 use crate::blocking;
@@ -235,8 +236,8 @@ impl Redundancy {
     /// Returns false if a stack is still missing.
     fn report(&mut self, message: &Message, now: Nanos, events: &mut Vec<Event>) -> bool {
         let done = match message {
-            Message::Access { tid, time, touched, stores, element_of, again } => {
-                self.access(Tid(*tid), *time, events, (touched, *stores, element_of, again))
+            Message::Access { tid, time, touched, stores, element_of, calls } => {
+                self.access(Tid(*tid), *time, events, (touched, *stores, element_of, calls))
             }
             Message::Pair { pid, tid, watch, touched, address, bytes, found } => {
                 let pair = |process, first, second| {
@@ -285,14 +286,14 @@ impl Redundancy {
         tid: Tid,
         time: u64,
         events: &mut Vec<Event>,
-        (touched, stores, element_of, again): (&Option<Touched>, bool, &Option<Arc<str>>, &Option<Again>),
+        (touched, stores, element_of, calls): (&Option<Touched>, bool, &Option<Arc<str>>, &[Observed]),
     ) -> Option<()> {
         let at = Nanos(time).saturating_sub(self.start);
         let Sampled { process, stack, weight } = self.samples.remove(&(tid.0, at))?;
         let (touched, element_of) = (touched.clone(), element_of.clone());
         events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }));
-        if let Some(Again { callee, varying }) = again {
-            let (callee, compared) = (Arc::clone(callee), Compared::Arguments { varying: *varying });
+        for Observed { callee, compared } in calls {
+            let (callee, compared) = (Arc::clone(callee), *compared);
             events.push(Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
         }
         Some(())

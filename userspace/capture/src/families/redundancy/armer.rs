@@ -21,10 +21,11 @@ use super::emulator::Access;
 use super::messages::{Message, Order};
 use super::pairs::{Seen, found, of_accesses, of_stores};
 use super::place::Place;
+use super::shares::Shares;
 use super::slots::Aim;
 use super::source::{Part, access};
 use super::threads::{Armed, Room, Threads, Waiting};
-use super::token_bucket::{SETTING, TokenBucket, cpu_time};
+use super::token_bucket::{SETTING, TokenBucket, Use, cpu_time};
 use crate::bytes::read;
 
 /// A watchpoint is removed after this time if it has not finished.
@@ -35,8 +36,10 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 const STORE_CALLS: u32 = 3;
 const LOAD_CALLS: u32 = 3;
 const READ_CALLS: u32 = 4;
-/// Traps of one watchpoint; after these it is removed.
+/// Traps of one watchpoint; after these it is removed. The place of a result is written by every statement of its function, so
+/// one that has not come by then is not worth waiting for.
 const TRAPS_MAX: u32 = 64;
+const RESULT_TRAPS_MAX: u32 = 32;
 /// How often finished watchpoints are collected while any are set.
 const INSPECT_EVERY: Duration = Duration::from_millis(20);
 /// The same while none is set.
@@ -47,6 +50,8 @@ const REST: Duration = Duration::from_millis(100);
 const TURNS: u64 = 6;
 /// One store in this many is also watched for reads, to see whether it is ever read.
 const WATCH_READS: u64 = 3;
+/// One object in this many is watched. Nearly all loads of objects are equal, and no finding depends on them.
+const WATCH_OBJECTS: u64 = 4;
 
 pub struct Armer {
     pub ring: RingBuf<MapData>,
@@ -67,6 +72,7 @@ struct State {
     next: u64,
     random: u64,
     bucket: TokenBucket,
+    shares: Shares,
 }
 
 impl Armer {
@@ -79,6 +85,7 @@ impl Armer {
             next: 1,
             random: 0x9e37_79b9_7f4a_7c15,
             bucket: TokenBucket::default(),
+            shares: Shares::default(),
         };
         let mut inspected = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -148,39 +155,44 @@ impl Armer {
                 touched: None,
                 stores: false,
                 element_of: None,
-                again: None,
+                calls: Vec::new(),
             });
         }
         if let Some(ran) = cpu_time(pid) {
-            state.bucket.earn(pid, ran, time);
+            let earned = state.bucket.earn(pid, ran, time);
+            state.shares.sampled(spot(sample), earned);
         }
         state.counts.samples += 1;
         let access = access(sample).ok().filter(|access| place.is_shared_data(access.address, sample));
-        let Sampled { again, wanted, element_of } = self.calls.sampled(place, sample);
-        // Alternates at random between results of calls and memory.
-        let wanted = wanted.filter(|_| state.random().is_multiple_of(2));
+        let Sampled { calls, wanted, element_of } = self.calls.sampled(place, sample);
+        // Chooses at random between the result of the call and memory.
+        let wanted = wanted.filter(|wanted| state.random() % 4 < state.shares.quarters_for_result(wanted.key));
         if let Some(wanted) = &wanted {
             self.arm_result(state, sample, wanted);
         }
         let Some(access) = access else {
             state.counts.undecoded += 1;
-            return self.send(Message::Access { tid, time, touched: None, stores: false, element_of, again });
+            return self.send(Message::Access { tid, time, touched: None, stores: false, element_of, calls });
         };
         let touched = if wanted.is_none() {
             self.watch(state, sample, &access)
         } else {
             state.places.get_mut(&pid).and_then(|place| place.classify(access.address, sample))
         };
-        self.send(Message::Access { tid, time, touched, stores: access.writes, element_of, again });
+        self.send(Message::Access { tid, time, touched, stores: access.writes, element_of, calls });
     }
 
     /// Watches memory and classifies it. Sets the watchpoint first: the sooner, the better.
     fn watch(&mut self, state: &mut State, sample: &Registers, access: &Access) -> Option<Touched> {
-        let armed = self.arm(state, sample, access);
+        let is_plenty = state.bucket.is_half_full(sample.header.pid);
+        let may = state.shares.may_watch(spot(sample), is_plenty);
+        let armed = if may { self.arm(state, sample, access) } else { None };
+        let is_kept = state.random().is_multiple_of(WATCH_OBJECTS);
         let place = state.places.get_mut(&sample.header.pid)?;
         let (is_shared, touched) = (place.is_shared_mapping(access.address), place.classify(access.address, sample));
         if let Some(id) = armed {
             match &touched {
+                Some(Touched::Metadata(_)) if !is_kept => self.release(state, |armed| armed.id == id),
                 Some(touched) => {
                     if let Some(armed) = state.threads.armed(sample.header.tid, id) {
                         (armed.touched, armed.is_shared) = (Some(touched.clone()), is_shared);
@@ -200,10 +212,12 @@ impl Armer {
             read_address: wanted.address,
             read_length: 8,
             calls_max: 1,
+            traps_max: RESULT_TRAPS_MAX,
             instruction: wanted.instruction,
+            caller: sample.caller,
             ..unset()
         };
-        self.set(state, sample, aim, watch, (8, 0), Some(wanted.key));
+        self.set(state, sample, aim, watch, (8, 0), Use::Result);
     }
 
     /// Watches memory. Returns the watchpoint's number.
@@ -226,7 +240,7 @@ impl Armer {
         };
         let passed = (state.random() % TURNS) as u32;
         let watch = Watch { read_address, read_length, calls_max: calls_max + passed, ..unset() };
-        self.set(state, sample, aim, watch, (part.length, passed), None)
+        self.set(state, sample, aim, watch, (part.length, passed), Use::Memory)
     }
 
     fn set(
@@ -236,22 +250,22 @@ impl Armer {
         aim: Aim,
         watch: Watch,
         (bytes, passed): (u64, u32),
-        result: Option<SpotKey>,
+        of: Use,
     ) -> Option<u64> {
         let Header { pid, tid, .. } = sample.header;
-        if state.bucket.is_spent(pid) {
+        if state.bucket.is_spent(pid, of) {
             state.counts.storms += 1;
             return None;
         }
         let random = state.random();
         let mut waiting = Waiting::default();
-        match state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken) {
+        match state.threads.room(tid, (aim, of), random, &self.program, &mut state.counts.taken) {
             Room::Free => {}
             Room::Replaces(id, others) => {
                 waiting = others;
                 self.release(state, |armed| armed.id == id);
                 // It may have been closed along with what it watched.
-                let room = state.threads.room(tid, aim, random, &self.program, &mut state.counts.taken);
+                let room = state.threads.room(tid, (aim, of), random, &self.program, &mut state.counts.taken);
                 if !matches!(room, Room::Free) {
                     return None;
                 }
@@ -264,7 +278,9 @@ impl Armer {
         self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
         let since = Instant::now();
         let (touched, is_shared, traps) = (None, false, Vec::new());
-        let armed = Armed { id, pid, key, aim, bytes, passed, since, touched, is_shared, traps, counted: 0, result };
+        let (spot, path, counted) = (spot(sample), sample.path, 0);
+        let armed =
+            Armed { id, pid, key, aim, bytes, passed, since, touched, is_shared, traps, counted, of, spot, path };
         if !state.threads.set(armed, waiting) {
             // The thread has ended or runs another program now.
             let _ = self.watches.remove(&key);
@@ -273,30 +289,32 @@ impl Armer {
             return None;
         }
         state.counts.armed += 1;
-        state.bucket.spend(pid, SETTING);
+        state.spend(of, spot, SETTING);
         Some(id)
     }
 
     fn trapped(&mut self, state: &mut State, trap: &Trap) {
         let pid = trap.header.pid;
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
-        let new = armed.count(trap.number);
-        state.counts.traps += new;
-        state.bucket.spend(pid, new);
-        if let Some(key) = armed.result {
-            return self.returned(state, key, trap);
+        let (new, of, spot, path) = (armed.count(trap.number), armed.of, armed.spot, armed.path);
+        if of == Use::Memory {
+            let did = if armed.aim.reads { state.code.before(pid, trap.ip) } else { Did::Store };
+            let value = (trap.read != 0).then_some(trap.value);
+            armed.traps.push(Seen { did, call: trap.call, value, stack: trap.stack });
         }
-        let did = if armed.aim.reads { state.code.before(pid, trap.ip) } else { Did::Store };
-        let value = (trap.read != 0).then_some(trap.value);
-        armed.traps.push(Seen { did, call: trap.call, value, stack: trap.stack });
-        if trap.last != 0 {
-            self.release(state, |armed| armed.id == trap.id);
+        state.counts.traps += new;
+        state.spend(of, spot, new);
+        match of {
+            Use::Result => self.returned(state, spot, path, trap),
+            Use::Memory if trap.last != 0 => self.release(state, |armed| armed.id == trap.id),
+            Use::Memory => {}
         }
     }
 
-    fn returned(&mut self, state: &mut State, key: SpotKey, trap: &Trap) {
+    fn returned(&mut self, state: &mut State, key: SpotKey, path: u64, trap: &Trap) {
         let place = state.places.get_mut(&key.pid).filter(|_| trap.read != 0);
-        if let Some((callee, same)) = place.and_then(|place| self.calls.returned(place, key, trap)) {
+        if let Some((callee, same)) = place.and_then(|place| self.calls.returned(place, key, path, trap)) {
+            state.shares.returned(key);
             let (pid, tid, watch, number) = (key.pid, trap.header.tid, trap.id, trap.stack);
             self.send(Message::Result { pid, tid, watch, number, callee, same });
         }
@@ -312,7 +330,7 @@ impl Armer {
             let new = seen.map_or(0, |watch| armed.count(watch.traps));
             let is_used_up = seen.is_some_and(|watch| watch.calls >= watch.calls_max);
             state.counts.traps += new;
-            state.bucket.spend(armed.pid, new);
+            state.spend(armed.of, armed.spot, new);
             let _ = self.watches.remove(&armed.key);
             // Objects may be freed and created within calls.
             let outlives = !matches!(armed.touched, Some(Touched::Metadata(_)));
@@ -320,8 +338,11 @@ impl Armer {
                 true => of_accesses(traps, outlives),
                 false => of_stores(traps),
             });
-            let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, .. } = armed;
+            let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, spot, .. } = armed;
             if let (Some(mut found), Some(touched)) = (found, armed.touched) {
+                if matches!(touched, Touched::Array(_)) {
+                    state.shares.paired(spot);
+                }
                 found.unread = found.unread.filter(|is_unread| !is_unread || !armed.is_shared);
                 self.send(Message::Pair { pid, tid, watch, touched, address, bytes, found });
             }
@@ -346,8 +367,9 @@ impl Armer {
             }
             is_alive
         });
-        let State { bucket, places, .. } = state;
+        let State { bucket, places, shares, .. } = state;
         bucket.forget_but(|pid| places.contains_key(&pid));
+        shares.forget_but(|pid| places.contains_key(&pid));
     }
 
     fn send(&self, what: Message) {
@@ -369,10 +391,23 @@ fn unset() -> Watch {
         stack: 0,
         call: 0,
         instruction: 0,
+        caller: 0,
     }
 }
 
+/// The instruction of the innermost Python frame of a sample.
+fn spot(sample: &Registers) -> SpotKey {
+    SpotKey { pid: sample.header.pid, padding: 0, code: sample.code, detail: sample.detail }
+}
+
 impl State {
+    fn spend(&mut self, of: Use, spot: SpotKey, traps: u64) {
+        self.bucket.spend(spot.pid, of, traps);
+        if of == Use::Memory {
+            self.shares.spend(spot, traps);
+        }
+    }
+
     /// xorshift: its numbers choose what is watched and need not be unpredictable.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;

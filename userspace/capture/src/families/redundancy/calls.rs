@@ -11,6 +11,7 @@ use aya::maps::{HashMap as BpfMap, MapData};
 use pyobs_abi::process::NONE;
 use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, Trap, class, period};
 use pyobs_abi::stack::Frame;
+use pyobs_model::Compared;
 
 use super::place::{ARRAY, Place};
 use crate::cpython::offsets::Layout;
@@ -21,8 +22,14 @@ use crate::memory::{Memory, ProcessMemory};
 /// How many instructions and types the kernel side keeps; further ones are not compared.
 pub const SPOTS_MAX: u32 = 4096;
 pub const CLASSES_MAX: u32 = 4096;
+/// How many instructions, each with its callers, have a last call.
+const LAST_MAX: usize = 1 << 14;
 /// Size of an object's header.
 const HEADER: u64 = 16;
+/// What joins arrays into a new one.
+const CONCATENATE: &str = "concatenate";
+/// The items of a container whose types are examined.
+const ITEMS: u64 = 8;
 /// An index with more numbers than this is not examined.
 const DIMENSIONS: u64 = 8;
 
@@ -38,12 +45,11 @@ pub struct Interpreter {
     pub layout: Layout,
 }
 
-/// A call compared with the last one at its instruction.
+/// What a sample shows about the call that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct Observed {
     pub callee: Arc<str>,
-    /// One bit for each argument that differs, from the second bit on; the first stands for the callable.
-    pub varying: u16,
+    pub compared: Compared,
 }
 
 /// A place where a result is expected.
@@ -57,7 +63,7 @@ pub struct Wanted {
 /// What a sample shows about its instruction.
 #[derive(Default)]
 pub struct Sampled {
-    pub again: Option<Again>,
+    pub calls: Vec<Observed>,
     pub wanted: Option<Wanted>,
     /// The array of which the instruction takes a single element.
     pub element_of: Option<Arc<str>>,
@@ -69,19 +75,27 @@ struct Known {
     callee: Option<Arc<str>>,
     /// In the format of the kernel side's `cpython::instruction`.
     instruction: u64,
-    arguments: Option<(u64, [u64; OPERANDS])>,
-    result: Option<(u64, u64)>,
+}
+
+/// What the last calls at an instruction were given and returned, by those who called it.
+#[derive(Default)]
+struct Last {
+    /// The period that all of it is of.
+    period: u64,
+    arguments: HashMap<(SpotKey, u64), [u64; OPERANDS]>,
+    results: HashMap<(SpotKey, u64), u64>,
 }
 
 pub struct Calls {
     maps: Maps,
     spots: HashMap<SpotKey, Known>,
     classes: HashMap<ClassKey, u64>,
+    last: Last,
 }
 
 impl Calls {
     pub fn new(maps: Maps) -> Self {
-        Self { maps, spots: HashMap::new(), classes: HashMap::new() }
+        Self { maps, spots: HashMap::new(), classes: HashMap::new(), last: Last::default() }
     }
 
     /// Examines the call that a sample is in. If the arguments equal the last ones, says where the result
@@ -102,19 +116,24 @@ impl Calls {
         let callee = Arc::clone(callee);
         let prints = prints(given);
         self.classify(place, sample.header.pid, given);
-        let sampled = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
-        let (Some(known), Some(prints)) = (self.spots.get_mut(&key), prints) else { return sampled };
-        let now = period(sample.header.time);
-        let before = known.arguments.replace((now, prints));
-        let Some((_, before)) = before.filter(|(then, _)| *then == now) else { return sampled };
+        self.classify_items(place, sample.header.pid, given);
+        let mut sampled = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
+        if &*callee == CONCATENATE && sample.largest > 0 {
+            let compared = Compared::Copied { copied: sample.largest, added: sample.others };
+            sampled.calls.push(Observed { callee: Arc::clone(&callee), compared });
+        }
+        let (Some(known), Some(prints)) = (self.spots.get(&key), prints) else { return sampled };
+        let before = self.last.of(period(sample.header.time)).arguments(key, sample.path, prints);
+        let Some(before) = before else { return sampled };
         let varying = varying(&before, &prints, called.unwrap_or(0));
         let wanted = Wanted { key, address: sample.operands_at, instruction: known.instruction };
-        Sampled { again: Some(Again { callee, varying }), wanted: (varying == 0).then_some(wanted), ..sampled }
+        sampled.calls.push(Observed { callee, compared: Compared::Arguments { varying } });
+        Sampled { wanted: (varying == 0).then_some(wanted), ..sampled }
     }
 
     /// Whether the result that a trap saw equals the last one, and of which callable. `None` if there is
     /// nothing to compare with.
-    pub fn returned(&mut self, place: &mut Place, key: SpotKey, trap: &Trap) -> Option<(Arc<str>, bool)> {
+    pub fn returned(&mut self, place: &mut Place, key: SpotKey, path: u64, trap: &Trap) -> Option<(Arc<str>, bool)> {
         // Calls that return nothing or a success flag are made for their side effects.
         if matches!(place.type_name(trap.class).as_deref(), Some("NoneType" | "bool")) {
             return None;
@@ -123,10 +142,8 @@ impl Calls {
             self.classify(place, key.pid, &[Operand { object: 0, class: trap.class, print: 0 }]);
             return None;
         }
-        let known = self.spots.get_mut(&key)?;
-        let now = period(trap.header.time);
-        let (_, before) = known.result.replace((now, trap.value)).filter(|(then, _)| *then == now)?;
-        Some((known.callee.clone()?, before == trap.value))
+        let before = self.last.of(period(trap.header.time)).result(key, path, trap.value)?;
+        Some((self.spots.get(&key)?.callee.clone()?, before == trap.value))
     }
 
     pub fn forget(&mut self, pid: u32) {
@@ -137,6 +154,8 @@ impl Calls {
         for key in self.classes.extract_if(|key, _| key.pid == pid).map(|(key, _)| key) {
             let _ = self.maps.classes.remove(&key);
         }
+        self.last.arguments.retain(|(key, _), _| key.pid != pid);
+        self.last.results.retain(|(key, _), _| key.pid != pid);
     }
 
     /// Learns about an instruction at its first sample.
@@ -151,7 +170,7 @@ impl Calls {
             }
             _ => (None, 0),
         };
-        let known = Known { operands, callee: None, instruction, arguments: None, result: None };
+        let known = Known { operands, callee: None, instruction };
         self.spots.insert(key, known);
     }
 
@@ -163,12 +182,44 @@ impl Calls {
                 continue;
             }
             let name = place.type_name(operand.class);
-            let has_tag = place.interpreter().version.minor >= 12;
-            let class = name.map_or(class::UNKNOWN, |name| class_of(&name, has_tag));
+            let class = name.map_or(class::UNKNOWN, |name| class_of(&name, place.interpreter()));
             if class == class::UNKNOWN || self.maps.classes.insert(key, class, 0).is_ok() {
                 self.classes.insert(key, class);
             }
         }
+    }
+
+    /// Tells the kernel side how to compare the items of containers that it could not compare.
+    fn classify_items(&mut self, place: &mut Place, pid: u32, given: &[Operand]) {
+        for operand in given.iter().filter(|operand| operand.class != 0 && operand.print == 0) {
+            let key = ClassKey { pid, padding: 0, address: operand.class };
+            let Some(class) = self.classes.get(&key) else { continue };
+            let items = items(place, operand.object, *class);
+            self.classify(place, pid, &items);
+        }
+    }
+}
+
+impl Last {
+    /// Forgets what is of another period, because hashes are comparable only within one.
+    fn of(&mut self, period: u64) -> &mut Self {
+        if self.period != period {
+            *self = Self { period, ..Self::default() };
+        }
+        self
+    }
+
+    fn arguments(&mut self, key: SpotKey, path: u64, now: [u64; OPERANDS]) -> Option<[u64; OPERANDS]> {
+        Self::replace(&mut self.arguments, (key, path), now)
+    }
+
+    fn result(&mut self, key: SpotKey, path: u64, now: u64) -> Option<u64> {
+        Self::replace(&mut self.results, (key, path), now)
+    }
+
+    /// Further calls are not compared once too many are kept.
+    fn replace<T>(last: &mut HashMap<(SpotKey, u64), T>, key: (SpotKey, u64), now: T) -> Option<T> {
+        if last.len() < LAST_MAX || last.contains_key(&key) { last.insert(key, now) } else { None }
     }
 }
 
@@ -187,9 +238,8 @@ fn is_single(place: &mut Place, index: &Operand) -> bool {
     if &*kind != "tuple" {
         return is_number(&kind);
     }
-    // PyTupleObject: the number of items, then the items.
     let word = |place: &Place, at: u64| place.memory().read_u64(at).unwrap_or(0);
-    let items = index.object.wrapping_add(HEADER + 8);
+    let items = index.object.wrapping_add(tuple_items(place.interpreter().version));
     let count = word(place, index.object.wrapping_add(HEADER));
     (1..=DIMENSIONS).contains(&count)
         && (0..count).all(|number| {
@@ -203,13 +253,54 @@ fn is_number(name: &str) -> bool {
     matches!(name, "int" | "numpy.int64" | "numpy.longlong" | "numpy.int32" | "numpy.uint64")
 }
 
-/// How objects of a type are compared. Types whose contents can change at the same address are not.
-fn class_of(name: &str, has_tag: bool) -> u64 {
+/// The first items of a container whose items the kernel side compares.
+fn items(place: &Place, container: u64, class: u64) -> Vec<Operand> {
+    let word = |at: u64| place.memory().read_u64(at).ok();
+    let of = |first: Option<u64>, count: Option<u64>| first.zip(count.map(|count| count.min(ITEMS)));
+    let size = || word(container.wrapping_add(HEADER));
+    let found = match class & 0xff {
+        class::LIST => of(word(container.wrapping_add(HEADER + 8)), size()),
+        class::ITEMS => {
+            let count = class >> 16 & 0xff;
+            of(Some(container.wrapping_add(class >> 8 & 0xff)), if count > 0 { Some(count) } else { size() })
+        }
+        _ => None,
+    };
+    let (first, count) = found.unwrap_or_default();
+    let item = |number: u64| {
+        let object = word(first.wrapping_add(8 * number))?;
+        Some(Operand { object, class: word(object.wrapping_add(8))?, print: 0 })
+    };
+    (0..count).map_while(item).collect()
+}
+
+/// Offset of the items of a tuple, which 3.14 moved behind the hash
+/// (<https://github.com/python/cpython/blob/v3.14.0/Include/cpython/tupleobject.h>).
+fn tuple_items(version: Version) -> u64 {
+    if version.minor >= 14 { HEADER + 16 } else { HEADER + 8 }
+}
+
+/// How objects of a type are compared. Types whose contents can change at the same address are not, unless the contents
+/// themselves are compared.
+fn class_of(name: &str, interpreter: &Interpreter) -> u64 {
+    let Interpreter { version, layout } = interpreter;
+    let has_tag = version.minor >= 12;
     match name {
+        "str" => class::data(layout.unicode.ascii_data as u8, layout.unicode.ascii_shift),
+        "bytes" => class::data(layout.bytes.data as u8, class::ANY),
+        "tuple" => class::items(tuple_items(*version) as u8, 0),
+        // Start, stop and step, and the length of a range.
+        "slice" => class::items(HEADER as u8, 3),
+        "range" => class::items(HEADER as u8, 4),
+        "list" => class::LIST,
         "float" | "numpy.float64" | "numpy.int64" | "numpy.uint64" | "numpy.longlong" => class::bytes(16, 8),
         "numpy.float32" | "numpy.int32" | "numpy.uint32" => class::bytes(16, 4),
         "numpy.bool" | "numpy.bool_" | "numpy.int8" | "numpy.uint8" => class::bytes(16, 1),
         "complex" | "numpy.complex128" => class::bytes(16, 16),
+        // The code, the defaults and the closure, and until 3.9 the globals among them
+        // (https://github.com/python/cpython/blob/v3.10.0/Include/funcobject.h).
+        "function" if version.minor >= 10 => class::bytes(48, 32),
+        "function" => class::bytes(16, 40),
         // The method definition, the bound object and the module.
         "builtin_function_or_method" => class::bytes(16, 24),
         // These live as long as their module, so the address is enough.
@@ -222,6 +313,7 @@ fn class_of(name: &str, has_tag: bool) -> u64 {
         | "method_descriptor"
         | "numpy._ArrayFunctionDispatcher"
         | "numpy._DTypeMeta" => class::ADDRESS,
+        name if name.starts_with("numpy.dtypes.") || name.starts_with("numpy.dtype[") => class::ADDRESS,
         "int" if has_tag => class::INT_TAGGED,
         "int" => class::INT,
         ARRAY => class::ARRAY,
@@ -268,6 +360,12 @@ fn called_name(place: &mut Place, called: &[Operand]) -> Option<Arc<str>> {
         "builtin_function_or_method" => {
             memory.read_u64(function.object.checked_add(HEADER)?).ok().and_then(|method| memory.read_u64(method).ok())
         }
+        // `PyArray_ArrayFunctionDispatcherObject.public_name`, a `str`
+        // (https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/src/multiarray/arrayfunction_override.c).
+        "numpy._ArrayFunctionDispatcher" => {
+            let name = memory.read_u64(function.object.checked_add(56)?).ok();
+            name.map(|name| name.wrapping_add(place.interpreter().layout.unicode.ascii_data.into()))
+        }
         "method_descriptor" => {
             let method = memory.read_u64(function.object.checked_add(40)?).ok();
             method.and_then(|method| memory.read_u64(method).ok())
@@ -280,6 +378,7 @@ fn called_name(place: &mut Place, called: &[Operand]) -> Option<Arc<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpython::offsets::layout_for;
 
     #[test]
     fn what_varies_is_counted_from_what_is_called() {
@@ -299,10 +398,23 @@ mod tests {
 
     #[test]
     fn what_can_change_in_its_place_has_no_print() {
-        for name in ["list", "dict", "tuple", "str", "numpy.random._generator.Generator", "Model"] {
-            assert_eq!(class_of(name, true), class::UNKNOWN);
+        for name in ["dict", "set", "bytearray", "numpy.random._generator.Generator", "Model"] {
+            assert_eq!(class_of(name, &interpreter(12)), class::UNKNOWN);
         }
-        assert_eq!(class_of("int", false), class::INT);
-        assert_eq!(class_of("int", true), class::INT_TAGGED);
+    }
+
+    /// The offsets are those of the structures in CPython's source.
+    #[test]
+    fn the_print_of_a_type_follows_the_version() {
+        for (minor, int, text) in [(8, class::INT, 48), (11, class::INT, 48), (12, class::INT_TAGGED, 40)] {
+            let found = ["int", "str", "bytes"].map(|name| class_of(name, &interpreter(minor)));
+            assert_eq!(found, [int, class::data(text, 6), class::data(32, class::ANY)], "3.{minor}");
+        }
+        assert_eq!((tuple_items(Version::new(3, 13, 0)), tuple_items(Version::new(3, 14, 0))), (24, 32));
+    }
+
+    fn interpreter(minor: u8) -> Interpreter {
+        let version = Version::new(3, minor, 0);
+        Interpreter { version, layout: layout_for(&version, false).unwrap().clone() }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyobs_model::Touched;
 
-use super::calls::{Again, Interpreter};
+use super::calls::{Interpreter, Observed};
 use super::pairs::Found;
 
 /// Sent by the session to the thread.
@@ -29,7 +29,7 @@ pub enum Message {
         touched: Option<Touched>,
         stores: bool,
         element_of: Option<Arc<str>>,
-        again: Option<Again>,
+        calls: Vec<Observed>,
     },
     /// Two accesses of one address: the watchpoint, and what was found.
     Pair { pid: u32, tid: u32, watch: u64, touched: Touched, address: u64, bytes: u64, found: Found },

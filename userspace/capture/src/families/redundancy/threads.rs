@@ -9,6 +9,7 @@ use pyobs_model::Touched;
 
 use super::pairs::Seen;
 use super::slots::{Aim, SLOTS, Slot};
+use super::token_bucket::Use;
 
 /// Threads with watchpoints at a time, and how long one keeps them without a sample.
 const THREADS_MAX: usize = 128;
@@ -30,8 +31,10 @@ pub struct Armed {
     pub traps: Vec<Seen>,
     /// Its traps already counted.
     pub counted: u32,
-    /// Set if it watches the slot for the result of this instruction.
-    pub result: Option<SpotKey>,
+    pub of: Use,
+    /// The instruction of the sample that it was set for, and those who called it.
+    pub spot: SpotKey,
+    pub path: u64,
 }
 
 impl Armed {
@@ -100,8 +103,9 @@ impl Threads {
     }
 
     /// Makes room for a watchpoint of the thread: opens a new one, or takes one that is off, or by chance one
-    /// that is on. `taken` counts watchpoints used by others.
-    pub fn room(&mut self, tid: u32, aim: Aim, mut random: u64, program: &File, taken: &mut u64) -> Room {
+    /// that is on. The result of a call takes one of memory, because it needs it for the rest of that call only.
+    /// `taken` counts watchpoints used by others.
+    pub fn room(&mut self, tid: u32, (aim, of): (Aim, Use), mut random: u64, program: &File, taken: &mut u64) -> Room {
         if self.0.len() >= THREADS_MAX && !self.0.contains_key(&tid) {
             return Room::None;
         }
@@ -135,9 +139,12 @@ impl Threads {
             let number = (random as usize).wrapping_add(index) % count;
             let watchpoint = &mut watchpoints[number];
             random = random.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if watchpoint.waiting.has_it(random)
-                && let Some(armed) = &watchpoint.armed
-            {
+            let Some(armed) = &watchpoint.armed else { continue };
+            let gives_way = match of {
+                Use::Result => armed.of == Use::Memory,
+                Use::Memory => watchpoint.waiting.has_it(random),
+            };
+            if gives_way {
                 return Room::Replaces(armed.id, watchpoint.waiting);
             }
         }
