@@ -3,8 +3,9 @@
   traps.py                              prints the names of the kinds
   traps.py KIND alone|hidden|good SECONDS
 
-`alone` does nothing but the wasteful work, `hidden` spends a twentieth of its time on it, among useful work, and `good`
-runs the twin. The wasteful line is marked "# <- waste". Prints its number as JSON.
+`alone` does nothing but the wasteful work, on data that changes from turn to turn. `hidden` spends a twentieth of its
+time on it, among useful work, and `good` runs the twin. The wasteful line is marked "# <- waste". Prints its number as
+JSON.
 """
 import inspect
 import json
@@ -23,7 +24,7 @@ warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 weights, gradients = np.zeros((8, 40)), rng.random((8, 40))
 rows, values = np.arange(200 * 64, dtype=float).reshape(200, 64), rng.random(100)
-theta, turned = 0.3, np.eye(3)
+theta, turned, shift = 0.3, np.eye(3), 0.0
 dictionary, data = rng.random((256, 32)), rng.random((256, 48))
 left, right = rng.random(2000), rng.random(2000)
 records = np.zeros(500, dtype=[("x", float), ("n", int)])
@@ -111,11 +112,11 @@ def compare_good():
 
 def record_bad():
     for i in range(500):
-        records[i]["x"] = i * 0.5  # <- waste
+        records[i]["x"] = i * 0.5 + shift  # <- waste
 
 
 def record_good():
-    records["x"] = np.arange(500) * 0.5
+    records["x"] = np.arange(500) * 0.5 + shift
 
 
 def loc_bad():
@@ -262,11 +263,11 @@ def item_good():
 
 def at_bad():
     for i in range(50):
-        frame.at[i, "y"] = i * 0.5  # <- waste
+        frame.at[i, "y"] = i * 0.5 + shift  # <- waste
 
 
 def at_good():
-    frame["y"] = np.arange(500) * 0.5
+    frame["y"] = np.arange(500) * 0.5 + shift
 
 
 def apply_bad():
@@ -352,6 +353,43 @@ def streamed():
     stream *= 1.0 + 1e-7
 
 
+def scaled(array):
+    def stir():
+        array[...] *= 1.0 + 1e-9
+    return stir
+
+
+def shifted():
+    global shift
+    shift += 1.0
+
+
+def stirred_frame():
+    frame["x"] += 1e-9
+
+
+def stirred_list():
+    listed[random.randrange(len(listed))] += 1e-9
+
+
+def stirred_words():
+    words[random.randrange(len(words))] = "word%d" % random.randrange(1000)
+
+
+def stirred_days():
+    days.iloc[random.randrange(len(days))] = "2021-01-%02d" % random.randrange(1, 29)
+
+
+# What changes the data of a kind from turn to turn, because a program that computes the same each time wastes all of it.
+# The other kinds change theirs themselves.
+STIRS = {
+    "slice": scaled(gradients), "api": scaled(values), "invariant": scaled(data), "compare": scaled(left),
+    "record": shifted, "loc": stirred_frame, "constant": stirred_list, "append": stirred_list,
+    "vectorize": scaled(left), "iterrows": stirred_frame, "inverse": scaled(square), "listed": stirred_list,
+    "sparse": scaled(sparse.data), "text": stirred_words, "cosine": scaled(angles), "item": scaled(left),
+    "at": shifted, "apply": stirred_frame, "dates": stirred_days, "solve": scaled(square),
+    "predict": scaled(points), "concat": stirred_frame,
+}
 KINDS = [name[:-4] for name in list(globals()) if name.endswith("_bad")]
 USEFUL = plain, drawn, multiplied, streamed
 SHARE = 0.05
@@ -363,12 +401,15 @@ def main():
     kind, form, end = sys.argv[1], sys.argv[2], time.monotonic() + float(sys.argv[3])
     bad, good = (globals()[f"{kind}_{variant}"] for variant in ("bad", "good"))
     work, spent, all_spent = good if form == "good" else bad, 0.0, 0.0
+    stir = STIRS.get(kind, lambda: None)
     while time.monotonic() < end:
         since = time.process_time()
         # In turns of random length, because samples have a rhythm of their own.
         if form != "hidden" or spent < SHARE * all_spent:
+            stir()
+            begun = time.process_time()
             work()
-            spent += time.process_time() - since
+            spent += time.process_time() - begun
         else:
             for _ in range(random.randrange(1, 8)):
                 random.choice(USEFUL)()

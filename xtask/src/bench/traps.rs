@@ -17,7 +17,7 @@ use crate::{process::output, repo, venvs};
 
 const VERSION: &str = "3.12";
 /// The seconds of a recording, and the recordings of each program.
-const SECONDS: &str = "20";
+const SECONDS: &str = "10";
 const RUNS: usize = 1;
 /// The least share of wasteful programs that are found, alone and among useful work, and the greatest of programs
 /// without waste that are accused.
@@ -40,7 +40,7 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Traps",
         "Whether a finding names the wasteful line of a program and its caller (`xtask/src/bench/traps.py`): when the program\n\
          does nothing else, and when useful work takes nineteen twentieths of its time. Then whether any finding but `reread`\n\
-         accuses the twin that computes the same without waste. CPython 3.12, recordings of 20 s each.",
+         accuses the twin that computes the same without waste. CPython 3.12, recordings of 10 s each.",
         &["waste", "found alone", "found among useful work", "findings", "twin accused"],
     );
     let folder = repo::target().join("venvs/bench-traps");
