@@ -8,37 +8,12 @@ import time
 
 import numpy as np
 
-rng = np.random.default_rng(0)
-matrix, vector = rng.random((220, 220)), rng.random(220)
-stream, scale = rng.random(200_000), 1.0 + 1e-7
+from useful_work import drawn, multiplied, plain, rng, scale, streamed
+
 weights, gradients = np.zeros((4, 40)), rng.random((4, 40))
 rows, values = np.arange(40 * 64, dtype=float).reshape(40, 64), rng.random(100)
 angles, table, drift = rng.random(4000), np.zeros(4000), 0.0
 theta, turned = 0.3, np.eye(3)
-
-
-def plain():
-    total = 0
-    for i in range(30_000):
-        total = (total * 31 + i) % 1_000_003
-    return total
-
-
-def drawn():
-    return rng.random(30_000).sum()
-
-
-def multiplied():
-    global vector
-    vector = np.dot(matrix, vector)
-    vector /= vector.max()
-    return vector
-
-
-def streamed():
-    global stream
-    stream *= scale
-    return stream
 
 
 def slice():

@@ -266,7 +266,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame of which only the name is known.
+    /// A frame with only a name.
     pub fn new(kind: FrameKind, function: Arc<str>) -> Self {
         Self { kind, function, module: None, file: None, line: None, first_line: None, package: None }
     }

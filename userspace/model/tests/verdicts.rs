@@ -75,7 +75,7 @@ fn a_line_is_clear_only_if_waste_would_have_been_found() {
     assert_eq!(verdict(45, 5, (0, 20), (0, 0)), "undecided", "nearly dispatch");
 }
 
-/// The greatest share of a line of which nothing is known is the waste that could have gone unseen.
+/// The largest undecided line bounds the waste that may have gone unseen.
 #[test]
 fn the_report_says_what_is_undecided() {
     let mut model = model();

@@ -4,11 +4,12 @@
   traps.py KIND alone|hidden|good SECONDS
 
 `alone` does nothing but the wasteful work, on data that changes from turn to turn. `hidden` spends a twentieth of its
-time on it, among useful work, and `good` runs the twin. The wasteful line is marked "# <- waste". Prints its number as
-JSON.
+time on it, among useful work, and `good` runs the twin. The wasteful line is marked "# <- waste". Prints its file
+and number as JSON.
 """
 import inspect
 import json
+import os
 import random
 import sys
 import time
@@ -20,12 +21,14 @@ import scipy.linalg
 import scipy.sparse
 from sklearn.linear_model import LinearRegression
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tests/workloads"))
+
+import inefficiencies
+import useful_work
+
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
-weights, gradients = np.zeros((8, 40)), rng.random((8, 40))
-rows, values = np.arange(200 * 64, dtype=float).reshape(200, 64), rng.random(100)
-theta, turned, shift = 0.3, np.eye(3), 0.0
-dictionary, data = rng.random((256, 32)), rng.random((256, 48))
+shift = 0.0
 left, right = rng.random(2000), rng.random(2000)
 records = np.zeros(500, dtype=[("x", float), ("n", int)])
 frame = pd.DataFrame({"x": rng.random(500), "y": rng.random(500)})
@@ -36,66 +39,6 @@ words = np.array(["word%d" % number for number in range(200)])
 days = pd.Series(pd.date_range("2020-01-01", periods=500).strftime("%Y-%m-%d"))
 model = LinearRegression().fit(rng.random((200, 5)), rng.random(200))
 points = rng.random((100, 5))
-turn = np.array([[np.cos(theta), -np.sin(theta), 0], [np.sin(theta), np.cos(theta), 0], [0, 0, 1.0]])
-
-
-def slice_bad():
-    for i in range(8):
-        for j in range(40):
-            weights[i, j] -= 0.01 * gradients[i, j]  # <- waste
-
-
-def slice_good():
-    global weights
-    weights -= 0.01 * gradients
-
-
-def repeat_bad():
-    global turned
-    a = np.cos(theta); b = np.sin(theta); made = np.array([[a, -b, 0], [b, a, 0], [0, 0, 1.0]], float)  # <- waste
-    turned = np.dot(made, turned)
-
-
-def repeat_good():
-    global turned
-    turned = np.dot(turn, turned)
-
-
-def algorithm_bad():
-    for i in range(199):
-        first = rows[i].copy(); rows[i] = rows[i + 1]; rows[i + 1] = first  # <- waste
-
-
-def algorithm_good():
-    first = rows[0].copy()
-    rows[:-1] = rows[1:].copy()
-    rows[-1] = first
-
-
-def api_bad():
-    total = np.square(values[0])
-    for i in range(1, values.shape[0]):
-        total = total + np.square(values[i])  # <- waste
-    return total
-
-
-def api_good():
-    return np.sum(np.square(values))
-
-
-def invariant_bad():
-    a = np.zeros((32, 48))
-    for _ in range(20):
-        a = a + 1e-6 * (dictionary.T @ (data - dictionary @ a))  # <- waste
-    return a
-
-
-def invariant_good():
-    a = np.zeros((32, 48))
-    projected, gram = dictionary.T @ data, dictionary.T @ dictionary
-    for _ in range(20):
-        a = a + 1e-6 * (projected - gram @ a)
-    return a
 
 
 def compare_bad():
@@ -328,31 +271,6 @@ def concat_good():
     return pd.concat([frame[i:i + 1] for i in range(20)])
 
 
-plain_state, vector, stream = 1, rng.random(220), rng.random(200_000)
-matrix = rng.random((220, 220))
-
-
-def plain():
-    global plain_state
-    for i in range(20_000):
-        plain_state = (plain_state * 31 + i) % 1_000_003
-
-
-def drawn():
-    return rng.random(30_000).sum()
-
-
-def multiplied():
-    global vector
-    vector = np.dot(matrix, vector)
-    vector /= vector.max()
-
-
-def streamed():
-    global stream
-    stream *= 1.0 + 1e-7
-
-
 def scaled(array):
     def stir():
         array[...] *= 1.0 + 1e-9
@@ -383,15 +301,16 @@ def stirred_days():
 # What changes the data of a kind from turn to turn, because a program that computes the same each time wastes all of it.
 # The other kinds change theirs themselves.
 STIRS = {
-    "slice": scaled(gradients), "api": scaled(values), "invariant": scaled(data), "compare": scaled(left),
+    "slice": scaled(inefficiencies.gradients), "api": scaled(inefficiencies.values), "invariant": scaled(inefficiencies.data), "compare": scaled(left),
     "record": shifted, "loc": stirred_frame, "constant": stirred_list, "append": stirred_list,
     "vectorize": scaled(left), "iterrows": stirred_frame, "inverse": scaled(square), "listed": stirred_list,
     "sparse": scaled(sparse.data), "text": stirred_words, "cosine": scaled(angles), "item": scaled(left),
     "at": shifted, "apply": stirred_frame, "dates": stirred_days, "solve": scaled(square),
     "predict": scaled(points), "concat": stirred_frame,
 }
-KINDS = [name[:-4] for name in list(globals()) if name.endswith("_bad")]
-USEFUL = plain, drawn, multiplied, streamed
+FUNCTIONS = {**vars(inefficiencies), **globals()}
+KINDS = [name[:-4] for name in FUNCTIONS if name.endswith("_bad")]
+USEFUL = useful_work.plain, useful_work.drawn, useful_work.multiplied, useful_work.streamed
 SHARE = 0.05
 
 
@@ -399,7 +318,7 @@ def main():
     if len(sys.argv) == 1:
         return print("\n".join(KINDS))
     kind, form, end = sys.argv[1], sys.argv[2], time.monotonic() + float(sys.argv[3])
-    bad, good = (globals()[f"{kind}_{variant}"] for variant in ("bad", "good"))
+    bad, good = (FUNCTIONS[f"{kind}_{variant}"] for variant in ("bad", "good"))
     work, spent, all_spent = good if form == "good" else bad, 0.0, 0.0
     stir = STIRS.get(kind, lambda: None)
     while time.monotonic() < end:
@@ -417,7 +336,8 @@ def main():
     source, first = inspect.getsourcelines(bad)
     marked = next(number for number, line in enumerate(source, first) if line.rstrip().endswith("# <- waste"))
     source, first = inspect.getsourcelines(good)
-    print(json.dumps({"line": marked, "good": [first, first + len(source)], "share": spent / all_spent}))
+    file = os.path.basename(inspect.getsourcefile(bad))
+    print(json.dumps({"file": file, "line": marked, "good": [first, first + len(source)], "share": spent / all_spent}))
 
 
 main()

@@ -30,6 +30,8 @@ const REREAD: &str = "redundancy/reread";
 /// What a program says about itself.
 #[derive(Deserialize)]
 struct Printed {
+    /// The file of the wasteful line and of the twin.
+    file: String,
     line: u64,
     /// The lines of the twin without waste, and the first one after them.
     good: [u64; 2],
@@ -94,7 +96,7 @@ fn recorded(setting: &Setting, python: &Path, kind: &str, form: &str) -> Result<
 fn findings(report: &Value, printed: &Printed, is_good: bool) -> Vec<String> {
     let findings = report.pointer("/findings").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let is_meant = |finding: &&Value| {
-        let line = |key| line(finding.pointer(key).and_then(Value::as_str).unwrap_or_default());
+        let line = |key| line(finding.pointer(key).and_then(Value::as_str).unwrap_or_default(), &printed.file);
         let (own, caller) = (line("/evidence/line"), line("/evidence/caller"));
         let [first, end] = printed.good;
         let is_in = |line: Option<u64>| line.is_some_and(|line| (first..end).contains(&line));
@@ -106,9 +108,10 @@ fn findings(report: &Value, printed: &Printed, is_good: bool) -> Vec<String> {
     findings.iter().filter(is_meant).filter_map(id).collect()
 }
 
-/// The line of a place such as `work (/srv/traps.py:12)`, if it is in the program.
-fn line(place: &str) -> Option<u64> {
-    place.strip_suffix(')')?.rsplit_once("traps.py:")?.1.parse().ok()
+/// The line of a place such as `work (/srv/traps.py:12)`, if it is in this file.
+fn line(place: &str, file: &str) -> Option<u64> {
+    let (path, line) = place.strip_suffix(')')?.rsplit_once(':')?;
+    path.ends_with(&format!("/{file}")).then(|| line.parse().ok())?
 }
 
 #[cfg(test)]
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn only_findings_at_the_line_count() {
-        let printed = Printed { line: 12, good: [20, 25] };
+        let printed = Printed { file: "traps.py".to_owned(), line: 12, good: [20, 25] };
         let (own, other, twin) = ("f (/b/traps.py:12)", "g (/b/traps.py:13)", "h (/b/traps.py:24)");
         let report = json!({"findings": [
             finding("redundancy/dispatch", own, own),

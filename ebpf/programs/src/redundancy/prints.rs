@@ -100,8 +100,8 @@ pub fn operand(pid: u32, at: u64, time: u64) -> Operand {
     Operand { object, class: address, print }
 }
 
-/// Stores the sizes of the arrays in a list or tuple in `REDUNDANCY_SIZES`, and returns 1; 0 if it is none, or has other
-/// items.
+/// Measures the arrays in a list or tuple. Returns 1 after filling in `REDUNDANCY_SIZES`, and 0 if the object is something
+/// else or has other items.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn redundancy_join(object: u64, address: u64) -> u64 {
@@ -156,7 +156,7 @@ pub extern "C" fn redundancy_bytes(object: u64) -> u64 {
     most
 }
 
-/// Returns how objects of the type at an address are told apart.
+/// Returns the class of the type at an address, if user space has set one.
 #[inline(always)]
 fn class_at(pid: u32, address: u64) -> Option<u64> {
     // SAFETY: an entry that is taken away while it is read is one that was there.

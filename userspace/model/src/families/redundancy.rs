@@ -2,27 +2,28 @@
 //! address or repeated calls were equal.
 
 mod accesses;
+mod calls;
 mod folded;
+mod pairs;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 pub use self::accesses::{Accesses, DISPATCH, Names};
+pub use self::calls::{CallFrom, CallOf, CallSum};
 use self::folded::{Folded, Suspect};
+use self::pairs::is_array_store;
+pub use self::pairs::{PairOf, PairSum};
+pub use self::verdict::{EQUAL, Verdict, least_share, least_trials};
 use super::past::{Past, Timed};
 use crate::{
-    Access, Compared, FrameId, History, Nanos, NativeCall, Pair, PairKind, Place, ProcessRef, RegionId, Selection,
-    StackId, Tid, Touched, Watchpoints,
+    Access, FrameId, History, Nanos, NativeCall, Pair, Place, ProcessRef, RegionId, Selection, StackId, Touched,
+    Watchpoints,
 };
 
 /// How many type, array and function names are interned.
 const NAMES_KEPT: usize = 50_000;
-
-/// The share above which equal accesses to an array, or repeated calls, are redundant.
-pub const EQUAL: f64 = 0.7;
-
-/// The least number of bytes that are copied for each byte added if arrays grow by copies.
-const COPIED_PER_ADDED: u64 = 8;
 
 /// A Python line with native code below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,195 +44,6 @@ impl Origin {
     /// The line of the program.
     pub fn outer(&self) -> Line {
         Line { frame: self.caller, ..self.line }
-    }
-}
-
-/// Two successive accesses to one address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PairOf {
-    pub process: ProcessRef,
-    pub kind: PairKind,
-    pub touched: Touched,
-    pub tid: Tid,
-    pub first: StackId,
-    pub second: StackId,
-    /// The arena or segment that contains the address.
-    pub region: Option<RegionId>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PairSum {
-    pub compared: u64,
-    pub equal: u64,
-    pub total_bytes: u64,
-    pub redundant_bytes: u64,
-    /// Stores whose loads were watched too.
-    pub looked: u64,
-    pub unread: u64,
-}
-
-impl PairOf {
-    fn of(pair: &Pair, region: Option<RegionId>) -> Self {
-        let Pair { process, tid, first, second, kind, .. } = *pair;
-        Self { process, kind, touched: pair.touched.clone(), tid, first, second, region }
-    }
-
-    pub fn is_array_store(&self) -> bool {
-        is_array_store(self.kind, &self.touched)
-    }
-}
-
-impl PairSum {
-    pub fn of(pair: &Pair) -> Self {
-        Self {
-            compared: 1,
-            equal: u64::from(pair.equal),
-            total_bytes: pair.bytes,
-            redundant_bytes: if pair.equal { pair.bytes } else { 0 },
-            looked: u64::from(pair.unread.is_some()),
-            unread: u64::from(pair.unread == Some(true)),
-        }
-    }
-
-    /// Whether there are enough pairs to prove redundancy.
-    pub fn is_enough(&self) -> bool {
-        self.compared >= least_trials(EQUAL)
-    }
-
-    /// Whether most accesses find or leave an equal value.
-    pub fn are_equal(&self) -> Verdict {
-        Verdict::of(self.equal, self.compared, EQUAL)
-    }
-
-    /// Whether most stores are never read.
-    pub fn are_unread(&self) -> Verdict {
-        Verdict::of(self.unread, self.looked, EQUAL)
-    }
-
-    pub fn add(&mut self, other: &Self) {
-        self.compared += other.compared;
-        self.equal += other.equal;
-        self.total_bytes = self.total_bytes.saturating_add(other.total_bytes);
-        self.redundant_bytes = self.redundant_bytes.saturating_add(other.redundant_bytes);
-        self.looked += other.looked;
-        self.unread += other.unread;
-    }
-}
-
-/// What is known about a kind of waste at a line, with a certainty of 95 %.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    Found,
-    /// There is too little data, or what there is lies between the two others.
-    Undecided,
-    /// There is none: it would have been found.
-    Clear,
-}
-
-impl Verdict {
-    /// The name in JSON and on screens.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Found => "found",
-            Self::Undecided => "undecided",
-            Self::Clear => "clear",
-        }
-    }
-
-    /// Whether more than `share` of the trials succeed.
-    fn of(successes: u64, trials: u64, share: f64) -> Self {
-        if least_share(successes, trials) > share {
-            Self::Found
-        } else if trials >= least_trials(share) && 1.0 - least_share(trials - successes, trials) < share {
-            Self::Clear
-        } else {
-            Self::Undecided
-        }
-    }
-}
-
-/// Calls of one function.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CallFrom {
-    pub origin: Origin,
-    pub callee: Arc<str>,
-    /// The Python code of a package below the line makes the calls.
-    pub is_inner: bool,
-}
-
-/// The same at the line that they belong to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CallOf {
-    pub line: Line,
-    pub callee: Arc<str>,
-    pub is_inner: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallSum {
-    /// Calls whose arguments were compared with the last call seen.
-    pub compared: u64,
-    /// Those with the same arguments.
-    pub same: u64,
-    /// A bit for each argument that ever differed, as in [`Compared::Arguments`].
-    pub varying: u16,
-    /// Results that were compared with the last one seen, and those that were equal.
-    pub results: u64,
-    pub same_results: u64,
-    /// Calls that join arrays, those among them that copy much to add little, and how much these copy and add.
-    pub joins: u64,
-    pub copies: u64,
-    pub copied: u64,
-    pub added: u64,
-}
-
-impl CallSum {
-    fn of(compared: Compared) -> Self {
-        match compared {
-            Compared::Arguments { varying } => {
-                Self { compared: 1, same: u64::from(varying == 0), varying, ..Self::default() }
-            }
-            Compared::Result { same } => Self { results: 1, same_results: u64::from(same), ..Self::default() },
-            Compared::Copied { copied, added } if copied >= added.saturating_mul(COPIED_PER_ADDED) => {
-                Self { joins: 1, copies: 1, copied, added, ..Self::default() }
-            }
-            Compared::Copied { .. } => Self { joins: 1, ..Self::default() },
-        }
-    }
-
-    /// Whether there are enough calls to prove redundancy.
-    pub fn is_enough(&self) -> bool {
-        self.compared >= least_trials(EQUAL)
-    }
-
-    /// The arguments that ever differed, counted from 1; 0 is the callee.
-    pub fn varying(&self) -> impl Iterator<Item = u32> + use<> {
-        let bits = self.varying;
-        (0..u16::BITS).filter(move |bit| bits >> bit & 1 == 1)
-    }
-
-    pub fn add(&mut self, other: &Self) {
-        self.compared += other.compared;
-        self.same += other.same;
-        self.varying |= other.varying;
-        self.results += other.results;
-        self.same_results += other.same_results;
-        self.joins += other.joins;
-        self.copies += other.copies;
-        self.copied = self.copied.saturating_add(other.copied);
-        self.added = self.added.saturating_add(other.added);
-    }
-
-    /// Whether most of the calls copy much to add little.
-    pub fn is_copying(&self) -> bool {
-        Verdict::of(self.copies, self.joins, EQUAL) == Verdict::Found
-    }
-
-    /// Whether most calls repeat: the same arguments and the same result. A function that returns different results for
-    /// the same arguments does not qualify, and neither does one whose results were not seen.
-    pub fn are_repeated(&self) -> Verdict {
-        let arguments = Verdict::of(self.same, self.compared, EQUAL);
-        arguments.max(Verdict::of(self.same_results, self.results, EQUAL))
     }
 }
 
@@ -476,59 +288,8 @@ impl Redundancy {
     }
 }
 
-fn is_array_store(kind: PairKind, touched: &Touched) -> bool {
-    kind == PairKind::Store && matches!(touched, Touched::Array(_))
-}
-
 fn is_redundant(suspect: &Suspect, stores: &BTreeSet<Line>, line: impl Fn(StackId) -> Option<FrameId>) -> bool {
     let Suspect { place, stores: is_store } = suspect;
     let is_redundant_line = |frame| stores.contains(&Line { process: place.process, frame });
     !is_store || line(place.stack).is_some_and(is_redundant_line)
-}
-
-/// The normal distribution's 95th percentile.
-const Z: f64 = 1.645;
-
-/// The fewest trials for which [`least_share`] can exceed `share`, reached if all of them succeed. With `n` successes
-/// in `n` trials, Wilson's lower bound is n / (n + z²).
-pub fn least_trials(share: f64) -> u64 {
-    (share * Z * Z / (1.0 - share)).floor() as u64 + 1
-}
-
-/// The lower bound, with a certainty of 95 %, of the share behind `of` successes in `all` trials (Wilson's interval).
-pub fn least_share(of: u64, all: u64) -> f64 {
-    least(of as f64, all as f64)
-}
-
-fn least(of: f64, n: f64) -> f64 {
-    if n <= 0.0 {
-        return 0.0;
-    }
-    let p = of / n;
-    let centre = p + Z * Z / (2.0 * n);
-    let spread = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    ((centre - spread) / (1.0 + Z * Z / n)).max(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::accesses::DISPATCH_OF_WHOLE;
-    use super::*;
-
-    #[test]
-    fn few_trials_prove_little() {
-        assert_eq!(least_share(0, 0), 0.0);
-        assert!(least_share(3, 3) < 0.6 && least_share(30, 30) > 0.85);
-        assert!(least_share(85, 100) < 0.8 && least_share(850, 1000) > 0.8);
-    }
-
-    #[test]
-    fn least_trials_is_the_smallest_number_that_can_prove_a_share() {
-        for share in [0.0, 0.1, 0.5, EQUAL, DISPATCH, 0.99] {
-            let least = least_trials(share);
-            assert!(least_share(least, least) > share, "{share}: {least}");
-            assert!(least_share(least - 1, least - 1) <= share, "{share}: {least}");
-        }
-        assert_eq!((least_trials(DISPATCH), least_trials(DISPATCH_OF_WHOLE)), (7, 32));
-    }
 }

@@ -78,8 +78,8 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     found
 }
 
-/// The process of which the largest share of its CPU time would be saved if nothing of `found` were done, and that share. A
-/// line may have several findings, which are about the same time.
+/// The process that would gain most from fixing these findings, and its gain as a share of its CPU time. Several findings at
+/// one line are about the same time, so only the largest counts.
 pub fn gain(found: &[Finding]) -> Option<(ProcessRef, f64)> {
     let mut lines: BTreeMap<(ProcessRef, FrameId), f64> = BTreeMap::new();
     for finding in found.iter().filter(|finding| finding.id.starts_with("redundancy/")) {

@@ -22,7 +22,7 @@ pub struct RedundancyOut {
     pub timed_out: u64,
     pub taken: u64,
     pub storms: u64,
-    /// Lines of which it is not known whether they waste anything.
+    /// Lines that may or may not waste time: the data cannot tell.
     pub undecided: UndecidedOut,
     pub lines: Vec<LineOut>,
     pub calls: Vec<Call>,

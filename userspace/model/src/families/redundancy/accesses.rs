@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Verdict, least, least_trials};
+use super::verdict::{Verdict, least, least_trials};
 use crate::{Access, Touched};
 
 /// How many names are counted per line.
