@@ -11,6 +11,7 @@ mod live_names;
 mod offsets;
 mod operands;
 mod privileges;
+mod starts;
 mod thread_locals;
 mod thread_state;
 mod verifier;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, case, needs};
 
 fn main() -> ExitCode {
-    let subjects: [fn() -> Vec<Case>; 11] = [
+    let subjects: [fn() -> Vec<Case>; 12] = [
         btf::cases,
         offsets::cases,
         interpreters::cases,
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         gil::cases,
         operands::cases,
         privileges::cases,
+        starts::cases,
         verifier::cases,
     ];
     pyobs_tests::run(subjects.into_iter().flat_map(|cases| cases()).collect())

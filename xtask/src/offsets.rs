@@ -65,6 +65,7 @@ const FIELDS: &[Field] = &[
     ("interpreter", "next", INTERPRETER, Offset(&["next"]), 6..=12),
     ("interpreter", "id", INTERPRETER, Offset(&["id"]), 7..=12),
     ("interpreter", "threads_head", INTERPRETER, Offset(&["threads.head", "tstate_head"]), 6..=12),
+    ("interpreter", "builtins", INTERPRETER, Offset(&["builtins"]), 6..=12),
     ("interpreter", "gil", INTERPRETER, Offset(&["ceval.gil"]), 12..=13),
     ("thread_state", "size", THREAD, Size, 6..=12),
     ("thread_state", "next", THREAD, Offset(&["next"]), 6..=12),

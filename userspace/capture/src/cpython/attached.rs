@@ -40,13 +40,23 @@ pub enum NotAttached {
     Never(Reason),
 }
 
+/// How far an interpreter's start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// It has no interpreter state.
+    Loaded,
+    /// It has not run any Python code.
+    Initializing,
+    MayHaveRun,
+}
+
 /// The result of attaching, for naming and for the kernel side. The caller fills in `Process::layout`.
 pub struct Attachment {
     pub attached: Attached,
     pub process: process::Process,
     pub layout: process::Layout,
-    /// False while the process has no interpreter state, and so has not run any Python code.
-    pub may_have_run: bool,
+    /// How far its start has come.
+    pub progress: Progress,
 }
 
 /// The interpreter of one process, whose files are not cached yet; `None` if there is none.
@@ -146,9 +156,25 @@ pub fn attach(
             .as_ref()
             .map(|range| range.start.wrapping_add(bias)..range.end.wrapping_add(bias)),
     };
-    let may_have_run = interpreters_head(facts, &attached.layout)
-        .is_none_or(|head| memory.read_u64(head.wrapping_add(bias)).is_ok_and(|first| first != 0));
-    Ok(Attachment { attached, process, layout: kernel_layout, may_have_run })
+    let progress = progress(&memory, facts, bias, &attached.layout);
+    Ok(Attachment { attached, process, layout: kernel_layout, progress })
+}
+
+/// `pycore_interp_init` in CPython's Python/pylifecycle.c makes the builtins, and then runs the first code, the frozen
+/// `importlib._bootstrap`.
+fn progress(memory: &ProcessMemory, facts: &Interpreter, bias: u64, layout: &Layout) -> Progress {
+    let Some(head) = interpreters_head(facts, layout) else { return Progress::MayHaveRun };
+    let Ok(newest) = memory.read_u64(head.wrapping_add(bias)) else { return Progress::Loaded };
+    if newest == 0 {
+        return Progress::Loaded;
+    }
+    let is_null = |offset: u32| memory.read_u64(newest.wrapping_add(offset.into())).is_ok_and(|word| word == 0);
+    // Another interpreter than the first is made by code that runs.
+    if is_null(layout.interpreter.next) && is_null(layout.interpreter.builtins) {
+        Progress::Initializing
+    } else {
+        Progress::MayHaveRun
+    }
 }
 
 /// Link-time address of the pointer to the first interpreter state.

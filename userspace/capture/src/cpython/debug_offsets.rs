@@ -122,6 +122,7 @@ impl Reader<'_> {
                 next: self.offset("interpreter_state", "next", 8)?,
                 id: Some(self.offset("interpreter_state", "id", 8)?),
                 threads_head: self.offset("interpreter_state", "threads_head", 8)?,
+                builtins: self.offset("interpreter_state", "builtins", 8)?,
                 gil: self.optional("interpreter_state", "ceval_gil", 8)?,
                 code_object_generation: self.optional("interpreter_state", "code_object_generation", 8)?,
                 tlbc_generation: self.optional("interpreter_state", "tlbc_generation", 4)?,
@@ -327,6 +328,7 @@ mod tests {
         for (structure, fields) in [
             ("runtime_state", &[("size", 350_000), ("interpreters_head", 840)][..]),
             ("interpreter_state", &[("size", 110_000), ("id", 7200), ("next", 7192), ("threads_head", 7344)]),
+            ("interpreter_state", &[("builtins", 7504)]),
             ("interpreter_state", &[("ceval_gil", 16), ("gil_runtime_state", 7600)]),
             ("interpreter_state", &[("gil_runtime_state_locked", gil + 16), ("gil_runtime_state_holder", gil + 8)]),
             ("thread_state", &[("size", 800), ("next", 8), ("interp", 16), ("current_frame", 72)]),

@@ -61,6 +61,8 @@ pub struct InterpreterState {
     pub id: Option<u32>,
     /// Points to the interpreter's first `PyThreadState`.
     pub threads_head: u32,
+    /// Points to the names that all code sees; null until just before the interpreter runs its first code.
+    pub builtins: u32,
     /// Points to the [`Gil`] that the interpreter's threads use: its own or the main interpreter's (3.12+).
     pub gil: Option<u32>,
     /// A counter that changes when code objects are freed (3.14+).

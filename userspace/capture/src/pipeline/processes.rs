@@ -36,9 +36,9 @@ const EXAMINE_AFTER: Duration = Duration::from_millis(2);
 /// Retries for an interpreter that is not ready: the first interval, the number of tries after which it grows
 /// by one step, and the number of tries. They span half a minute, which may be needed on a machine where
 /// hundreds start at once.
-const RETRY_AFTER: Duration = Duration::from_millis(3);
+const RETRY_AFTER: Duration = Duration::from_millis(1);
 const TRIES_A_STEP: u32 = 20;
-const TRIES: u32 = 600;
+const TRIES: u32 = 1000;
 /// Delay between a notice of a mapping and reading a watched process's map again: a loader maps one file
 /// after another.
 const REFRESH_AFTER: Duration = Duration::from_millis(5);
@@ -212,7 +212,8 @@ impl Processes {
 
     /// Adds a process to the list of those to look at.
     pub fn visit(&mut self, pid: u32) {
-        self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + EXAMINE_AFTER, tries: 0 });
+        let after = if self.everything { EXAMINE_AFTER } else { Duration::ZERO };
+        self.pending.entry(pid).or_insert_with(|| Pending { due: Instant::now() + after, tries: 0 });
     }
 
     /// Watched processes whose end was not reported.

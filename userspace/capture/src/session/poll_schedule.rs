@@ -19,7 +19,7 @@ use rustix::event::{Timespec, epoll};
 const SHORTEST: Duration = Duration::from_millis(4);
 /// Poll interval for a command that has just started. It may exit within 50 ms, and its code cannot be named
 /// until its interpreter is recognized.
-const NEWBORN: Duration = Duration::from_millis(2);
+const NEWBORN: Duration = Duration::from_millis(1);
 const SHORT: Duration = Duration::from_millis(10);
 /// A recording that is cut off lacks at most a second. A stack with a new function comes from one poll and is written at the
 /// next.

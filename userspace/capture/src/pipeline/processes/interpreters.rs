@@ -7,7 +7,7 @@ use pyobs_abi::process;
 use pyobs_model::{Event, Reason};
 
 use super::{Pending, Processes, RETRY_AFTER, TRIES, TRIES_A_STEP};
-use crate::cpython::attached::{self, Attachment, NotAttached};
+use crate::cpython::attached::{self, Attachment, NotAttached, Progress};
 use crate::files::{ElfInterpreter, FileFacts, FileId};
 use crate::kernel::object::Object;
 use crate::machine;
@@ -51,8 +51,8 @@ impl Processes {
                 return;
             }
         };
-        let Attachment { attached, mut process, layout, may_have_run } = found;
-        if !may_have_run {
+        let Attachment { attached, mut process, layout, progress } = found;
+        if progress != Progress::MayHaveRun {
             self.has_run_no_python(pid);
         }
         let layout = match self.number(layout, object) {
@@ -126,6 +126,10 @@ impl Processes {
             return Err(NotAttached::NotYet);
         }
         let attached = attached::attach(pid, *file, found, mapping, libc.as_ref())?;
+        // Whether the threads of a free-threaded build use a GIL is decided when it makes its first interpreter.
+        if attached.attached.layout.free_threaded && attached.progress == Progress::Loaded && tries < TRIES_A_STEP {
+            return Err(NotAttached::NotYet);
+        }
         for other in interpreters.iter().filter(|other| rank(other) == Some(true) && other.0.start != mapping.start) {
             events.push(self.lost(Reason::InterpreterLeftOut, 1));
             let name = &other.0.name;
