@@ -13,6 +13,8 @@ mod greenlets;
 mod half_published;
 #[path = "stacks/names.rs"]
 mod names;
+#[path = "stacks/objects.rs"]
+mod objects;
 #[path = "stacks/points.rs"]
 mod points;
 #[path = "stacks/trampolines.rs"]
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let mut cases = points::cases();
     cases.extend(depths::cases());
     cases.extend(names::cases());
+    cases.extend(objects::cases());
     cases.extend(calls::cases());
     cases.extend(half_published::cases());
     cases.extend(greenlets::cases());

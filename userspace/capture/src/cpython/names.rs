@@ -108,6 +108,13 @@ impl CodeObject {
         }
     }
 
+    /// Whether the interpreter itself runs it to call the `__init__` of a new object (`_Py_InitCleanup` in
+    /// <https://github.com/python/cpython/blob/v3.13.0/Python/specialize.c>). Tracebacks leave it out.
+    pub fn is_interpreters(&self) -> bool {
+        const INIT: &str = "__init__";
+        &*self.function == INIT && &*self.file == INIT && self.first_line == 0
+    }
+
     /// Whether the line table could be read but was not.
     pub fn leaves_out_lines(&self) -> bool {
         matches!(self.lines, Lines::NotRead(size) if size <= LONG_MAX)

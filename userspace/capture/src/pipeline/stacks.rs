@@ -179,7 +179,7 @@ impl<P> Stacks<P> {
                 }
                 Merged::Python(number) => {
                     match python(stack.frames[number], at, watched, interner, events, &mut self.reading) {
-                        Ok(frame) => frames.push(frame),
+                        Ok(frame) => frames.extend(frame),
                         Err(reason) => {
                             events.push(Event::Loss { at, reason, count: 1 });
                             outcome = Outcome::Failed(reason);
@@ -344,7 +344,7 @@ impl<P> Stacks<P> {
     }
 }
 
-/// Names a Python frame.
+/// Names a Python frame; `None` if it is the interpreter's own.
 fn python(
     raw: RawFrame,
     at: Nanos,
@@ -352,9 +352,9 @@ fn python(
     interner: &mut Interner,
     events: &mut Vec<Event>,
     reading: &mut Reading,
-) -> Result<FrameId, Reason> {
+) -> Result<Option<FrameId>, Reason> {
     if let Some(frame) = watched.names.frame(raw) {
-        return Ok(frame);
+        return Ok(Some(frame));
     }
     // A forked child that has ended, or has become another program, had its parent's memory. The check word
     // tells whether the parent still has that code object.
@@ -374,6 +374,9 @@ fn python(
             code
         }
     };
+    if code.is_interpreters() {
+        return Ok(None);
+    }
     let line_in = |pid, offset| code.line(offset, &ProcessMemory::new(pid));
     let line = raw.offset().map_or(Ok(None), |offset| {
         line_in(watched.pid, offset).or_else(|reason| parent.map_or(Err(reason), |parent| line_in(parent, offset)))
@@ -391,7 +394,7 @@ fn python(
     if line.is_ok() || !(code.leaves_out_lines() || code.has_long_table()) {
         watched.names.insert_frame(raw, frame, at);
     }
-    Ok(frame)
+    Ok(Some(frame))
 }
 
 fn outcome(stack: &Stack) -> Outcome {
