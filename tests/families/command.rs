@@ -63,16 +63,23 @@ fn short_command(python: &Python) {
         let [process] = json::list(&recording.report, "/processes") else {
             panic!("{:#}", recording.report["processes"])
         };
-        compare::at_least("the end", json::number(process, "/ended_s"), 0.0);
+        let ended = json::number(process, "/ended_s");
+        compare::at_least("the end", ended, 0.0);
+        let went_on = json::number(&recording.report, "/recording/duration_s") - ended;
         let is_known = process["python"] == python.version.as_str();
         let stacks = recording.stacks();
         let has_start = stacks.iter().any(|stack| stack.python().is_empty());
         let has_module = stacks.iter().any(|stack| stack.has("<module>"));
         let share = recording.share_of_what_died();
-        good += usize::from(is_known && has_start && has_module && share <= 0.1);
-        seen.push((is_known, has_start, has_module, share));
+        let unattached = recording.report["loss"]["not_attached_yet"].as_u64().unwrap_or(0);
+        good += usize::from(is_known && has_start && has_module && share <= 0.1 && unattached == 0 && went_on < 0.1);
+        seen.push((is_known, has_start, has_module, share, unattached, went_on));
     }
-    assert!(good > RUNS / 2, "version known, start sampled, module sampled, share lost: {seen:?}");
+    assert!(
+        good > RUNS / 2,
+        "version known, start sampled, module sampled, share lost, samples before it was attached, seconds after its end: \
+         {seen:?}"
+    );
 }
 
 /// Compares the samples with the program's own account of its CPU time, which includes the time before `main`.

@@ -16,6 +16,7 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 const MARK: &str = "__launch";
 /// A shell's exit codes for a command that does not exist, and for one that cannot be executed.
@@ -70,6 +71,11 @@ impl Launch {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// A descriptor that is readable once the command has ended.
+    pub fn ending(&self) -> io::Result<OwnedFd> {
+        Ok(pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?)
     }
 
     /// The status of a command that has ended.

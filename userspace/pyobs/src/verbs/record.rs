@@ -30,6 +30,10 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     };
     let session = start(&arguments.watch, watched)?;
     session.listen(&signals).map_err(Failure::failed)?;
+    let ending = command.as_ref().map(Launch::ending).transpose().map_err(Failure::failed)?;
+    if let Some(ending) = &ending {
+        session.listen(ending).map_err(Failure::failed)?;
+    }
     // Print them now, when the user can still react, and again at the end, when these lines have scrolled away.
     for refusal in session.meta().refusals() {
         exit::say(&refusal);
