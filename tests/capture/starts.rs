@@ -2,7 +2,7 @@
 //! their memory, whether they run Python code yet.
 
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use pyobs_capture::cpython::attached::{Progress, attach_to};
 use pyobs_capture::memory::{Memory as _, ProcessMemory};
@@ -42,6 +42,7 @@ fn progress(python: &Python) {
 
 /// A child that stops before and after each system call.
 struct Traced {
+    child: Child,
     pid: libc::pid_t,
 }
 
@@ -56,7 +57,8 @@ impl Traced {
             });
         }
         let child = command.spawn().unwrap();
-        let traced = Self { pid: libc::pid_t::try_from(child.id()).unwrap() };
+        let pid = libc::pid_t::try_from(child.id()).unwrap();
+        let traced = Self { child, pid };
         traced.wait();
         traced
     }
@@ -97,11 +99,8 @@ fn byte(memory: &ProcessMemory, at: u64) -> Option<u8> {
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        let mut status = 0;
-        // SAFETY: plain calls on our own child; `status` outlives them.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, &raw mut status, 0);
-        }
+        // Fails if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

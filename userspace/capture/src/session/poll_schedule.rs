@@ -162,7 +162,7 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut poll_schedule = PollSchedule::new(std::iter::empty::<OwnedFd>(), &reader).unwrap();
         for (news, period) in
-            [(News::None, 20), (News::Code, 40), (News::Newborn, 2), (News::None, 4), (News::Process, 10)]
+            [(News::None, 20), (News::Code, 40), (News::Newborn, 1), (News::None, 2), (News::Process, 10)]
         {
             poll_schedule.found(news);
             assert_eq!(poll_schedule.period, Duration::from_millis(period), "{news:?}");
