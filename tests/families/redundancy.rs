@@ -5,6 +5,8 @@
 
 #[path = "redundancy/calls.rs"]
 mod calls;
+#[path = "redundancy/chatty.rs"]
+mod chatty;
 #[path = "redundancy/faults.rs"]
 mod faults;
 #[path = "redundancy/hidden.rs"]
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         cases.push(invariant(version).needs(needs::all()));
     }
     cases.extend(calls::cases());
+    cases.extend(chatty::cases());
     cases.extend(hidden::cases());
     cases.extend(faults::cases());
     cases.extend(left_out::cases());

@@ -50,13 +50,30 @@ pub struct Registers {
     pub stack: [u64; STACK],
     /// The first operands of the instruction.
     pub operands: [Operand; OPERANDS],
+    /// The frames that called it, innermost first; zeros behind the last.
+    pub callers: [Caller; CALLERS],
     /// If an operand is a list or tuple of two to eight arrays: the size of the largest one, and of the others together, in
     /// bytes. Else 0.
     pub largest: u64,
     pub others: u64,
 }
 
-shared!(Registers, 40 + 16 * 8 + 12 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24);
+shared!(Registers, 40 + 16 * 8 + 12 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24 + CALLERS * 32);
+
+/// A Python frame that waits for what it called.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The address of the frame.
+    pub frame: u64,
+    /// The instruction that it is at, as `cpython::instruction` returns it.
+    pub instruction: u64,
+    /// As in `stack::Frame`.
+    pub code: u64,
+    pub detail: u64,
+}
+
+shared!(Caller, 32);
 
 /// An operand of a bytecode instruction.
 #[repr(C)]
@@ -184,18 +201,31 @@ pub struct Watch {
     pub calls: u32,
     /// The number of the last trap whose stack was taken.
     pub stack: u32,
+    /// When the program of the last trap ended.
+    pub ended: u64,
+    /// The time between the programs of successive traps, in nanoseconds: the sum, and the least. The least is hardly more
+    /// than what a trap takes besides its program, if an instruction that accesses the memory follows another.
+    pub between: u64,
+    pub between_least: u64,
     /// The key of the call that trapped last; 0 before the first.
     pub call: u64,
     /// If the watchpoint is on the place of an instruction's result: the instruction, as `cpython::instruction` returns
     /// it, and what is read is the result. Else 0.
     pub instruction: u64,
-    /// With an instruction: [`Registers::caller`] of the call whose result is awaited.
+    /// With an instruction: [`Registers::caller`] of the call whose result is awaited; 0 if the time from one result to the
+    /// next is wanted, whoever called.
     pub caller: u64,
 }
 
-shared!(Watch, 64);
+shared!(Watch, 88);
 
 impl Watch {
+    /// Whether the time from one result to the next is wanted.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.instruction != 0 && self.caller == 0
+    }
+
     /// Whether the watchpoint has seen all that it should.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -218,6 +248,9 @@ pub struct Trap {
     pub class: u64,
     /// The key of the native call (`common/call_site.rs`).
     pub call: u64,
+    /// As in [`Watch`].
+    pub between: u64,
+    pub between_least: u64,
     /// The number of the trap, from 1 on.
     pub number: u32,
     /// The number of the first trap of this call, whose stack was taken.
@@ -228,4 +261,4 @@ pub struct Trap {
     pub read: u32,
 }
 
-shared!(Trap, 96);
+shared!(Trap, 112);

@@ -20,15 +20,17 @@ use pyobs_abi::{
     hash::mix,
     process::{Layout, Process},
     record::{self, Loss},
-    redundancy::{CALLERS, NATIVE, NOT_DECODED, Registers, STACK, Trap, Watch, WatchKey},
+    redundancy::{CALLERS, Caller, NATIVE, NOT_DECODED, Registers, STACK, Trap, Watch, WatchKey},
     stack::{flags, loop_count},
 };
 
 use crate::{
     common::{
         call_site::call_site,
-        cpython::{Top, caller, innermost, instruction, top_frame},
+        cpython::{Top, caller, innermost, instruction, instruction_of, previous, top_frame},
+        frames::TAG_BITS,
         maps::{LAYOUTS, control, pid, process},
+        memory::user,
         registers,
         ring::{self, Route, Wake},
         task::thread_pointer,
@@ -123,7 +125,35 @@ fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Wal
         ((*record).code, (*record).detail) = (innermost.address, innermost.detail);
         (*record).path = path(walk);
         (*record).caller = caller(&walk.layout, (*record).frame);
+        fill_callers(record, walk);
         prints::operands(record);
+    }
+}
+
+/// Follows the frames that called the innermost one. Since 3.12 there are others among them, which run no code and are
+/// not in the walk (`FRAME_OWNED_BY_CSTACK` in
+/// <https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_frame.h>).
+#[inline(always)]
+fn fill_callers(record: *mut Registers, walk: &Walk) {
+    const STEPS: u32 = 2 * CALLERS as u32;
+    // SAFETY: the record is ours until it is sent, and the index is below the array's length.
+    unsafe {
+        (*record).callers = [Caller::default(); CALLERS];
+        let mut frame = (*record).frame;
+        let mut found = 0;
+        for _ in 0..STEPS {
+            frame = previous(&walk.layout, frame);
+            if frame == 0 || found >= CALLERS {
+                break;
+            }
+            let Some(next) = walk.python_frame(found as u32 + 1) else { break };
+            let code: u64 = user(frame.wrapping_add(walk.layout.frame_code.into())).unwrap_or(0);
+            if code & !TAG_BITS == next.address {
+                let instruction = instruction_of(&walk.layout, frame);
+                (*record).callers[found] = Caller { frame, instruction, code: next.address, detail: next.detail };
+                found += 1;
+            }
+        }
     }
 }
 
@@ -161,6 +191,7 @@ pub extern "C" fn redundancy_trap(context: *mut c_void) -> u32 {
 /// kernel removes the watchpoint before the thread goes on.
 #[inline(always)]
 fn trap(context: &PerfEventContext) -> Option<()> {
+    let began = time();
     let both = bpf_get_current_pid_tgid();
     let data: *const bpf_perf_event_data = context.as_ptr().cast();
     // SAFETY: the context of a perf event program is a bpf_perf_event_data; the verifier checks each access.
@@ -184,19 +215,31 @@ fn trap(context: &PerfEventContext) -> Option<()> {
         watch.calls = watch.calls_max;
         return None;
     };
+    if watch.traps > 0 {
+        let between = began.saturating_sub(watch.ended);
+        watch.between = watch.between.wrapping_add(between);
+        watch.between_least = watch.between_least.min(between);
+    }
     watch.traps += 1;
     let seen = if watch.instruction != 0 { result(process, layout, watch) } else { memory(process, layout, watch) };
-    let Some(seen) = seen else { return Some(()) };
+    let Some(seen) = seen else {
+        watch.ended = time();
+        return Some(());
+    };
     if seen.is_new {
         watch.calls += 1;
-        watch.stack = watch.traps;
-        stack(process, &here, watch);
+        // The time that a walk takes would count as the program's.
+        if !watch.is_timed() || watch.calls == 1 {
+            watch.stack = watch.traps;
+            stack(process, &here, watch);
+        }
     }
     let is_last = watch.is_over();
     let record = ring::in_place(|trap: *mut Trap| {
         // SAFETY: the record is ours until it is sent, and all of it is written.
         unsafe {
             (*trap).header = ring::header(record::REDUNDANCY_TRAP);
+            ((*trap).between, (*trap).between_least) = (watch.between, watch.between_least);
             ((*trap).id, (*trap).ip) = (watch.id, here.ip);
             ((*trap).value, (*trap).class, (*trap).call) = (seen.value, seen.class, watch.call);
             ((*trap).number, (*trap).stack) = (watch.traps, watch.stack);
@@ -205,6 +248,7 @@ fn trap(context: &PerfEventContext) -> Option<()> {
         true
     });
     ring::send(record, route(if is_last { Wake::Now } else { Wake::Never }));
+    watch.ended = time();
     (!is_last).then_some(())
 }
 
@@ -241,14 +285,20 @@ fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
         Top::Frame { frame, .. } => frame,
         _ => 0,
     };
-    if instruction(layout, top) == watch.instruction && caller(layout, innermost(layout, top)) == watch.caller {
-        // SAFETY: the helper has no preconditions.
-        let operand = prints::operand(pid(), watch.read_address, unsafe { bpf_ktime_get_ns() });
+    let is_caller = || watch.is_timed() || caller(layout, innermost(layout, top)) == watch.caller;
+    if instruction(layout, top) == watch.instruction && is_caller() {
+        let operand = prints::operand(pid(), watch.read_address, time());
         if operand.object != 0 {
             return Some(Seen { value: operand.print, class: operand.class, read: true, is_new: true });
         }
     }
     (watch.traps >= watch.traps_max).then_some(Seen { value: 0, class: 0, read: false, is_new: false })
+}
+
+#[inline(always)]
+fn time() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
 }
 
 #[inline(always)]

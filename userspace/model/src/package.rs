@@ -5,6 +5,11 @@ use std::sync::Arc;
 /// CPython and its standard library.
 pub const STANDARD: &str = "python";
 
+/// Packages whose functions work on whole arrays and tables at once, so that calling them for one element after the other
+/// is waste.
+const OF_ARRAYS: [&str; 12] =
+    ["numpy", "pandas", "scipy", "torch", "paddle", "xarray", "polars", "cupy", "cudf", "pyarrow", "sklearn", "jax"];
+
 /// Folders that installed packages lie in.
 const SITES: [&str; 2] = ["site-packages", "dist-packages"];
 /// Folders above that of the standard library, such as `/usr/lib/python3.12`.
@@ -31,6 +36,11 @@ pub fn of_file(path: &str) -> Option<Arc<str>> {
     }
     let is_standard = |pair: &[&str]| LIBRARIES.contains(&pair[0]) && is_versioned(pair[1]);
     parts.windows(2).any(is_standard).then(|| Arc::from(STANDARD))
+}
+
+/// Whether the functions of an installed package work on whole arrays and tables.
+pub fn is_of_arrays(package: &str) -> bool {
+    OF_ARRAYS.contains(&package)
 }
 
 /// Matches the names of the standard library's folder and archive: `python3.12`, `python3.13t`, `python312.zip`.

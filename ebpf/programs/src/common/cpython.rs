@@ -79,8 +79,9 @@ pub fn instruction(layout: &Layout, top: u64) -> u64 {
     instruction_of(layout, innermost(layout, top))
 }
 
+/// Returns a number that identifies the instruction at which a frame is, or 0 if it cannot be read.
 #[inline(always)]
-fn instruction_of(layout: &Layout, frame: u64) -> u64 {
+pub fn instruction_of(layout: &Layout, frame: u64) -> u64 {
     let at = frame.wrapping_add(layout.frame_instruction.into());
     if layout.lasti_unit == 0 {
         return user(at).unwrap_or(0);
@@ -92,8 +93,14 @@ fn instruction_of(layout: &Layout, frame: u64) -> u64 {
 /// Returns a number that identifies the frame that called `frame`, and the instruction at which that is.
 #[inline(always)]
 pub fn caller(layout: &Layout, frame: u64) -> u64 {
-    let previous: u64 = user(frame.wrapping_add(layout.frame_previous.into())).unwrap_or(0);
+    let previous = previous(layout, frame);
     mix(previous, instruction_of(layout, previous))
+}
+
+/// Returns the frame that called `frame`, or 0 if there is none or it cannot be read.
+#[inline(always)]
+pub fn previous(layout: &Layout, frame: u64) -> u64 {
+    user(frame.wrapping_add(layout.frame_previous.into())).unwrap_or(0)
 }
 
 /// Returns the `PyThreadState` of the current thread, or 0 if it has none.

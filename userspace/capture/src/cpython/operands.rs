@@ -67,6 +67,50 @@ pub struct Located {
 
 /// The operands of the instruction at a byte offset of a code object's bytecode, in a process.
 pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Located> {
+    let (start, bytecode) = bytecode(memory, layout, code)?;
+    let operands = at(version, &bytecode, offset as usize)?;
+    let instruction = match layout.frame.position {
+        Position::ByteIndex => code.wrapping_add(offset.into()),
+        Position::UnitIndex => code.wrapping_add(u64::from(offset) / UNIT as u64),
+        _ => start.wrapping_add(offset.into()),
+    };
+    let Value { pointer, start } = value(memory, layout, code, operands.below)?;
+    Some(Located { operands, pointer, start, instruction })
+}
+
+/// Where a value of the stack is in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// As in [`Located`].
+    pub pointer: Option<u32>,
+    pub start: u32,
+}
+
+/// Where the instruction at a byte offset will put its result. In a frame that waits for what it called, the offset may
+/// lie in the instruction's caches (3.11 and 3.12).
+pub fn locate_result(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Value> {
+    let (_, bytecode) = bytecode(memory, layout, code)?;
+    value(memory, layout, code, result_at(version, &bytecode, offset as usize)?)
+}
+
+/// The number of values below the result of the instruction at a byte offset.
+fn result_at(version: Version, bytecode: &[u8], offset: usize) -> Option<u32> {
+    let effects = effects::of(version)?;
+    let unit = instruction_start(version, effects, bytecode, offset / UNIT);
+    let depth = depths(version, effects, bytecode).get(unit).copied().flatten()?;
+    let (name, instruction) = effects.get(number_of(bytecode, unit)?)?;
+    let effect = instruction.effect(argument(version, effects, bytecode, unit));
+    // With one more it loads a method, and calls nothing.
+    let has_one = match name {
+        "LOAD_ATTR" => effect == 0,
+        "FOR_ITER" | "COMPARE_OP" | "CONTAINS_OP" => true,
+        _ => ["CALL", "BINARY_", "INPLACE_", "UNARY_"].iter().any(|prefix| name.starts_with(prefix)),
+    };
+    u32::try_from(depth + effect - 1).ok().filter(|_| has_one)
+}
+
+/// The bytecode of a code object, and its address.
+fn bytecode(memory: &impl Memory, layout: &Layout, code: u64) -> Option<(u64, Vec<u8>)> {
     if layout.free_threaded {
         return None; // objects have another header
     }
@@ -85,19 +129,18 @@ pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64
     let size = usize::try_from(size).ok().filter(|size| *size <= BYTECODE_MAX)?;
     let mut bytecode = vec![0; size];
     memory.read(start, &mut bytecode).ok()?;
-    let operands = at(version, &bytecode, offset as usize)?;
+    Some((start, bytecode))
+}
+
+/// Where the value with so many below it is.
+fn value(memory: &impl Memory, layout: &Layout, code: u64, below: u32) -> Option<Value> {
     let locals = match (layout.stack.pointer, layout.stack.locals) {
         (Some(_), _) => 0,
         (None, Some(locals)) => u64::from(locals) + 8 * variables(memory, layout, code)?,
         (None, None) => return None,
     };
-    let instruction = match layout.frame.position {
-        Position::ByteIndex => code.wrapping_add(offset.into()),
-        Position::UnitIndex => code.wrapping_add(u64::from(offset) / UNIT as u64),
-        _ => start.wrapping_add(offset.into()),
-    };
-    let start = u32::try_from(locals + 8 * u64::from(operands.below)).ok()?;
-    Some(Located { operands, pointer: layout.stack.pointer, start, instruction })
+    let start = u32::try_from(locals + 8 * u64::from(below)).ok()?;
+    Some(Value { pointer: layout.stack.pointer, start })
 }
 
 /// Number of variables below a frame's values.
@@ -152,15 +195,23 @@ fn argument(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -
 
 /// Whether a unit belongs to an instruction before it. Caches can have any content.
 fn is_cache(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -> bool {
+    instruction_start(version, effects, bytecode, unit) != unit
+}
+
+/// The first unit of the instruction that a unit belongs to.
+fn instruction_start(version: Version, effects: &Effects, bytecode: &[u8], unit: usize) -> usize {
     if version.minor < 11 {
-        return false;
+        return unit;
     }
     let mut at = 0;
-    while at < unit {
+    loop {
         let caches = number_of(bytecode, at).and_then(|number| effects.get(number)).map_or(0, |(_, of)| of.caches);
-        at += 1 + usize::from(caches);
+        let next = at + 1 + usize::from(caches);
+        if next > unit {
+            return at;
+        }
+        at = next;
     }
-    at != unit
 }
 
 /// The height of the stack before each unit; `None` if it is not reachable or not known.
@@ -229,6 +280,13 @@ mod tests {
         assert_eq!(operands(28), None, "nothing leads there");
         assert_eq!(operands(17), None);
         assert_eq!(operands(1000), None);
+        let result = |offset| result_at(version, &code, offset);
+        assert_eq!(
+            [18, 16, 4].map(result),
+            [Some(1), Some(3), Some(1)],
+            "each is where its first operand was, or on top"
+        );
+        assert_eq!([6, 10].map(result), [None, None], "they call nothing");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod slots;
 mod source;
 mod threads;
 mod token_bucket;
+mod turns;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -126,6 +127,7 @@ impl Redundancy {
             watches: parts.watches,
             program: parts.program,
             calls: Calls::new(parts.calls),
+            trap_cost: parts.trap_cost,
             orders: ordered,
             messages: sender,
             counts: Arc::clone(&counts),
@@ -264,18 +266,14 @@ impl Redundancy {
                 )
             }
             Message::Result { pid, tid, watch, number, callee, same } => {
-                let call = |process, stack| {
-                    let compared = Compared::Result { same: *same };
-                    Event::Call(NativeCall {
-                        at: now,
-                        process,
-                        tid: Tid(*tid),
-                        stack,
-                        callee: Arc::clone(callee),
-                        compared,
-                    })
-                };
-                self.trapped(*pid, *watch, [*number], |process, [stack]| call(process, stack), events)
+                let compared = Compared::Result { same: *same };
+                let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, callee, compared);
+                self.trapped(*pid, *watch, [*number], call, events)
+            }
+            Message::Turns { pid, tid, watch, number, callee, turns, time } => {
+                let compared = Compared::Turns { count: *turns, time: Nanos(*time) };
+                let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, callee, compared);
+                self.trapped(*pid, *watch, [*number], call, events)
             }
         };
         done.is_some()
@@ -386,6 +384,10 @@ impl Redundancy {
         // A panic in the thread has already been logged.
         let _ = thread.join();
     }
+}
+
+fn called(at: Nanos, process: ProcessRef, tid: u32, stack: StackId, callee: &Arc<str>, compared: Compared) -> Event {
+    Event::Call(NativeCall { at, process, tid: Tid(tid), stack, callee: Arc::clone(callee), compared })
 }
 
 /// The number of samples at the full rate that a sample of this weight represents. The budget may have

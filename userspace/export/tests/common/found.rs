@@ -12,11 +12,12 @@ const PID: Pid = Pid(4242);
 const MAIN: Tid = Tid(4242);
 const OTHER: Tid = Tid(4243);
 
-// Stacks of one line each, in the order in which `model()` adds them.
+// Stacks in the order in which `model()` adds them. All but the last have one line.
 const COMPUTES: StackId = StackId(0);
 const SENDS: StackId = StackId(1);
 const MAKES: StackId = StackId(2);
 const SHUTDOWN: StackId = StackId(3);
+const ITERATES: StackId = StackId(4);
 
 pub struct Case {
     pub id: &'static str,
@@ -65,6 +66,7 @@ pub fn cases() -> Vec<Case> {
         case("redundancy/recomputed", called_again(), AT_COMPUTE, "30 of 30 times", "keep its result"),
         case("redundancy/recomputed", pairs(PairKind::Store, None), AT_COMPUTE, "30 of 30 times", "keep its result"),
         case("redundancy/copied", copies(), AT_COMPUTE, "time grows with the square", "join them once"),
+        case("redundancy/chatty", chatty(), AT_COMPUTE, "42,000 calls a second", "itertuples()"),
         case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "Leave out what computes the values"),
         case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
     ]
@@ -85,6 +87,8 @@ fn model(events: &[Event]) -> Model {
     ] {
         it.stack(&[frame]);
     }
+    let pandas = "/usr/lib/python3/dist-packages/pandas/core/frame.py";
+    it.stack(&[own("compute", 10), Frame::python("DataFrame.iterrows".into(), pandas.into(), Some(1300), Some(1290))]);
     events.iter().for_each(|event| it.model.apply(event));
     it.model.advance(Nanos(10 * SECOND));
     it.model
@@ -277,21 +281,15 @@ fn not_stopped() -> Vec<Event> {
 fn no_overlap() -> Vec<Event> {
     let round = |id: u64| {
         let begun = id * 100 * MS;
-        let samples = (0..5).map(move |tick| {
-            let (at, process, outcome) = (Nanos(begun + 45 * MS + tick * 10 * MS), PROCESS, Outcome::Complete);
-            Event::Sample(Sample {
-                at,
-                process,
-                tid: MAIN,
-                cpu: 0,
-                stack: COMPUTES,
-                weight: Nanos(10_000_000),
-                outcome,
-            })
-        });
+        let samples = (0..5).map(move |tick| sample(Nanos(begun + 45 * MS + tick * 10 * MS), COMPUTES));
         seen(id, transfer(begun, 40 * MS)).into_iter().chain(samples)
     };
     (0..100).flat_map(round).collect()
+}
+
+fn sample(at: Nanos, stack: StackId) -> Event {
+    let (process, tid, cpu, weight, outcome) = (PROCESS, MAIN, 0, Nanos(10 * MS), Outcome::Complete);
+    Event::Sample(Sample { at, process, tid, cpu, stack, weight, outcome })
 }
 
 /// A sample in native code.
@@ -325,6 +323,14 @@ fn copies() -> Vec<Event> {
     let compared = Compared::Copied { copied: 8000, added: 8 };
     let call = Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared });
     (0..30).flat_map(|_| [call.clone(), access(None, None)]).collect()
+}
+
+/// Samples in the Python code of a library, which `compute` calls every 24 µs.
+fn chatty() -> Vec<Event> {
+    let (at, process, callee) = (Nanos(1), PROCESS, "DataFrame.iterrows".into());
+    let compared = Compared::Turns { count: 20, time: Nanos(480_000) };
+    let timed = Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared });
+    (0..60).map(|tick| sample(Nanos(tick * 10 * MS), ITERATES)).chain([timed]).collect()
 }
 
 /// Pairs of equal values, or with `unread` stores of different values.

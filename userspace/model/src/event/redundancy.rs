@@ -135,6 +135,12 @@ pub enum Compared {
         copied: u64,
         added: u64,
     },
+    /// Not compared: the program calls it in a loop, and this is how long that number of turns took, from one result to the
+    /// next.
+    Turns {
+        count: u32,
+        time: Nanos,
+    },
 }
 
 /// Where the addresses of accesses come from. Only recordings up to 2026-11-28 have the

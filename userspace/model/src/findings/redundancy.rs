@@ -4,6 +4,8 @@
 //! always equal, and equal loads of arrays are operands in repeated use. Equal stores into arrays write results that
 //! were already there.
 
+mod chatty;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +13,7 @@ use super::{Cost, Evidence, Finding, Severity, Target, place};
 use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairSum, Verdict};
 use crate::number::size;
 use crate::views::{self, RedundancyView};
-use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched};
+use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched, package};
 
 /// The minimum share of its process's CPU time that a line's native code must have.
 const LEAST: f64 = 0.01;
@@ -29,7 +31,11 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
     lines.retain(|(line, _)| view.share(*line) >= LEAST);
     let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
-    let lines = lines.into_iter();
+    let rate_hz = model.meta().rate_hz;
+    let chatty = view.chatty.iter();
+    found
+        .extend(chatty.filter_map(|(line, of)| chatty::finding(&at(*line), of, view.share_of_library(*line, rate_hz))));
+    let lines = lines.into_iter().filter(|(line, _)| !is_part_of_chatty(model, &view, *line));
     found.extend(lines.filter_map(|(line, sum)| dispatch(&at(line), sum, view.share(line))));
     // A line may have many calls that take little time each.
     for (call, sum) in &view.calls {
@@ -76,6 +82,16 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         found.extend(of(*line, sums).dead(over));
     }
     found
+}
+
+/// Whether the dispatch at a line is that of a library which the program calls too often.
+fn is_part_of_chatty(model: &Model, view: &RedundancyView, line: Line) -> bool {
+    if view.chatty.contains_key(&line) {
+        return view.share(line) <= view.share_of_library(line, model.meta().rate_hz);
+    }
+    let package = model.frame(line.frame).and_then(|frame| frame.package.as_deref());
+    let caller = Line { frame: view.caller(line).0, ..line };
+    package.is_some_and(package::is_of_arrays) && view.chatty.contains_key(&caller)
 }
 
 /// The process that would gain most from fixing these findings, and its gain as a share of its CPU time. Several findings at

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
 use crate::families::redundancy::{Line, PairSum};
 use crate::views::{self, LineSum, PairNode, RedundancyView, pair_tree};
-use crate::{FrameId, Model, PairKind, Pid, Selection, Tid};
+use crate::{FrameId, Model, Nanos, PairKind, Pid, Selection, Tid};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RedundancyOut {
@@ -95,6 +95,9 @@ pub struct Call {
     /// The mean sizes of these: of the large array, and of the others together.
     pub copied_bytes: Option<u64>,
     pub added_bytes: Option<u64>,
+    /// Timed turns of a loop of the program that makes the call, from one result to the next, and how long one takes.
+    pub turns: u64,
+    pub turn_s: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -203,6 +206,8 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             copies: sum.copies,
             copied_bytes: sum.copied.checked_div(sum.copies),
             added_bytes: sum.added.checked_div(sum.copies),
+            turns: sum.turns,
+            turn_s: sum.turn().map(Nanos::as_secs_f64),
         })
     });
     let mut pairs: Vec<_> = view.pairs.iter().collect();

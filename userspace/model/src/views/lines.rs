@@ -51,6 +51,18 @@ fn users_line(model: &Model, stack: StackId) -> Option<FrameId> {
     innermost(model, stack, is_own)
 }
 
+/// The line of the program that calls Python code of a library of arrays, and the frame of that code. `None` if the program
+/// calls no such code there.
+pub fn library_call(model: &Model, stack: StackId) -> Option<(FrameId, FrameId)> {
+    let frames = model.stack(stack);
+    let python = |id: &FrameId| model.frame(*id).filter(|frame| frame.kind == FrameKind::Python);
+    let own = frames.iter().rposition(|id| python(id).is_some_and(is_own))?;
+    // A library may call through code that it has made up.
+    let callee = frames[own + 1..].iter().find(|id| python(id).is_some_and(is_written))?;
+    let package = python(callee)?.package.as_deref()?;
+    package::is_of_arrays(package).then_some((frames[own], *callee))
+}
+
 /// The package whose native code the innermost Python frame calls. The interpreter's own, and that of the libraries below it,
 /// counts as the standard library. A library of no package counts as the package of that frame; recordings until 2026-11-28
 /// have no packages of native code.

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::library::{LibraryTime, library_times};
 use super::{calling_line, origin, processes};
-use crate::families::redundancy::{Accesses, CallFrom, CallOf, CallSum, Line, Origin, PairOf, PairSum, Verdict};
-use crate::{Family, FrameId, Model, Pair, PairKind, ProcessRef, RegionId, Selection, StackId};
+use crate::families::redundancy::{Accesses, CallFrom, CallOf, CallSum, EQUAL, Line, Origin, PairOf, PairSum, Verdict};
+use crate::{Family, FrameId, Model, Nanos, Pair, PairKind, ProcessRef, RegionId, Selection, StackId};
 
 /// The least share of the native code below a line of the program for which a library's line stands for itself. The code of
 /// smaller ones is work that the library spreads over its own lines, and belongs to the line of the program.
@@ -13,6 +14,24 @@ const OWN_SHARE: f64 = 0.1;
 
 /// The least part of a line's samples of a call that a package makes below the line.
 const INNER_SHARE: f64 = 0.25;
+
+/// The least share of its process's CPU time that a line must spend in a library to be chatty.
+const CHATTY: f64 = 0.05;
+/// The longest turn of a loop whose calls are small, and the fewest turns that tell.
+const TURN_MAX: Nanos = Nanos(500_000);
+const TURNS: u64 = 8;
+
+/// A line of the program that calls a library of arrays in a loop, each time for little work.
+#[derive(Clone, Debug)]
+pub struct Chatty {
+    pub library: LibraryTime,
+    /// The part of its samples in the library that work on no data: those in the interpreter and, judged by the accesses
+    /// whose address is known, those in native code.
+    pub overhead: f64,
+    pub turns: u64,
+    /// The mean.
+    pub turn: Nanos,
+}
 
 /// A line that native code belongs to.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +55,7 @@ pub struct RedundancyView {
     pub lines: BTreeMap<Line, LineSum>,
     pub calls: BTreeMap<CallOf, CallSum>,
     pub pairs: BTreeMap<PairOf, PairSum>,
+    pub chatty: BTreeMap<Line, Chatty>,
     /// The lines that stand for themselves under their callers.
     own: BTreeSet<Origin>,
     /// CPU time of each process, as samples at the full rate.
@@ -50,6 +70,17 @@ impl RedundancyView {
         let weight = self.lines.get(&line).map_or(0.0, |sum| sum.accesses.weight as f64);
         let all = self.samples.get(&line.process).copied().unwrap_or(0.0).max(weight);
         if all > 0.0 { weight / all } else { 0.0 }
+    }
+
+    /// The share of its process's CPU time that a chatty line spends in the library.
+    pub fn share_of_library(&self, line: Line, rate_hz: u32) -> f64 {
+        let time = self.chatty.get(&line).map_or(0.0, |chatty| chatty.library.time.as_secs_f64());
+        self.share_of_time(line, time, rate_hz)
+    }
+
+    fn share_of_time(&self, line: Line, seconds: f64, rate_hz: u32) -> f64 {
+        let (of, all) = (seconds * f64::from(rate_hz), self.samples.get(&line.process).copied().unwrap_or(0.0));
+        if all > 0.0 { (of / all).min(1.0) } else { 0.0 }
     }
 
     /// The share of a call.
@@ -99,6 +130,7 @@ impl RedundancyView {
             let calls = calls.get(line).map_or(&[][..], Vec::as_slice);
             let all = [sum.accesses.is_dispatch(), are_repeated(calls), over.are_equal(), dead.are_unread()];
             let verdict = match all {
+                _ if self.chatty.contains_key(line) => Verdict::Found,
                 _ if all.contains(&Verdict::Found) => Verdict::Found,
                 // Either of these shows whether a line computes the same again.
                 [Verdict::Clear, Verdict::Clear, ..] | [Verdict::Clear, _, Verdict::Clear, _] => Verdict::Clear,
@@ -117,6 +149,29 @@ impl RedundancyView {
 
     fn line_of(&self, origin: Origin) -> Line {
         if self.own.contains(&origin) { origin.line } else { origin.outer() }
+    }
+
+    /// Finds the lines that are chatty. `below` has the accesses of native code below each line of the program.
+    fn find_chatty(&mut self, times: BTreeMap<Line, LibraryTime>, below: &BTreeMap<Line, Accesses>, rate_hz: u32) {
+        let mut turns: BTreeMap<Line, (u64, Nanos)> = BTreeMap::new();
+        for (call, sum) in self.calls.iter().filter(|(_, sum)| sum.turns > 0) {
+            let (count, time) = turns.entry(call.line).or_default();
+            (*count, *time) = (*count + sum.turns, time.saturating_add(sum.turns_time));
+        }
+        for (line, library) in times {
+            let Some((count, time)) = turns.get(&line).filter(|(count, _)| *count >= TURNS) else { continue };
+            let turn = Nanos(time.0 / count);
+            let without_data = below.get(&line).and_then(Accesses::metadata_share).unwrap_or(0.0);
+            let native = (library.samples - library.interpreted) as f64;
+            let overhead = library.interpreted + (native * without_data) as u64;
+            if turn <= TURN_MAX
+                && self.share_of_time(line, library.time.as_secs_f64(), rate_hz) >= CHATTY
+                && Verdict::of(overhead, library.samples, EQUAL) == Verdict::Found
+            {
+                let overhead = overhead as f64 / library.samples as f64;
+                self.chatty.insert(line, Chatty { library, overhead, turns: *count, turn });
+            }
+        }
     }
 
     fn add_accesses(&mut self, sums: BTreeMap<Origin, Accesses>) {
@@ -163,7 +218,12 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
             .collect(),
         ..RedundancyView::default()
     };
-    view.add_accesses(family.accesses(selection));
+    let mut below: BTreeMap<Line, Accesses> = BTreeMap::new();
+    let accesses = family.accesses(selection);
+    for (origin, sum) in &accesses {
+        below.entry(origin.outer()).or_default().merge(sum);
+    }
+    view.add_accesses(accesses);
     let all: u64 = view.lines.values().map(|sum| sum.accesses.samples).sum();
     let examined = Some(family.counts().samples).filter(|examined| *examined > 0).unwrap_or(all);
     view.examined = (examined as f64 / all.max(1) as f64).min(1.0);
@@ -172,6 +232,7 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
         let is_inner = is_inner || line != origin.line;
         view.calls.entry(CallOf { line, callee, is_inner }).or_default().add(&sum);
     }
+    view.find_chatty(library_times(model, selection), &below, model.meta().rate_hz);
     view
 }
 

@@ -48,7 +48,7 @@ tables! {
     }
 
     /// Family `redundancy`: native calls and other native work of an instruction, compared with the previous execution seen at
-    /// the same instruction. A row has either `varying`, `same_result`, or `copied_bytes` and `added_bytes`.
+    /// the same instruction. A row has either `varying`, `same_result`, `copied_bytes` and `added_bytes`, or `turns` and `turns_ns`.
     CallRow in "native_calls" {
         at as "at_ns": Nanos = "when it was sampled, or its result reported",
         process: ProcessRef = "`processes.id`",
@@ -60,6 +60,9 @@ tables! {
         same_result: Option<bool> = "1 if the result was the same as that of the previous call",
         #[newer] copied as "copied_bytes": Option<u64> = "of a call that joins arrays: the size of the largest one",
         #[newer] added as "added_bytes": Option<u64> = "the size of the others together",
+        #[newer] turns: Option<u32> = "of a call that the program makes in a loop: how many turns were timed, from one result to \
+            the next",
+        #[newer] turns_time as "turns_ns": Option<Nanos> = "how long these took together",
     }
 
     /// Family `redundancy`: statistics of the watchpoints, counted since the recording began.
@@ -93,11 +96,13 @@ pub(crate) fn pair(connection: &Connection, pair: &Pair) -> Result<()> {
 pub(crate) fn call(connection: &Connection, call: &NativeCall) -> Result<()> {
     let NativeCall { at, process, tid, stack, callee, compared } = call.clone();
     let (varying, same_result) = (None, None);
-    let row = CallRow { at, process, tid, stack, callee, varying, same_result, copied: None, added: None };
+    let (copied, added, turns, turns_time) = (None, None, None, None);
+    let row = CallRow { at, process, tid, stack, callee, varying, same_result, copied, added, turns, turns_time };
     let row = match compared {
         Compared::Arguments { varying } => CallRow { varying: Some(varying), ..row },
         Compared::Result { same } => CallRow { same_result: Some(same), ..row },
         Compared::Copied { copied, added } => CallRow { copied: Some(Some(copied)), added: Some(Some(added)), ..row },
+        Compared::Turns { count, time } => CallRow { turns: Some(Some(count)), turns_time: Some(Some(time)), ..row },
     };
     row.insert(connection)
 }
@@ -124,11 +129,13 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         Some(Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread }))
     })?;
     merge.events(reading, Rows::Within, |row| {
-        let CallRow { at, process, tid, stack, callee, varying, same_result, copied, added } = row;
-        let compared = match (varying, same_result, copied.flatten().zip(added.flatten())) {
-            (Some(varying), None, None) => Compared::Arguments { varying },
-            (None, Some(same), None) => Compared::Result { same },
-            (None, None, Some((copied, added))) => Compared::Copied { copied, added },
+        let CallRow { at, process, tid, stack, callee, varying, same_result, copied, added, turns, turns_time } = row;
+        let (copied, turns) = (copied.flatten().zip(added.flatten()), turns.flatten().zip(turns_time.flatten()));
+        let compared = match (varying, same_result, copied, turns) {
+            (Some(varying), None, None, None) => Compared::Arguments { varying },
+            (None, Some(same), None, None) => Compared::Result { same },
+            (None, None, Some((copied, added)), None) => Compared::Copied { copied, added },
+            (None, None, None, Some((count, time))) => Compared::Turns { count, time },
             _ => return None,
         };
         Some(Event::Call(NativeCall { at, process, tid, stack, callee, compared }))

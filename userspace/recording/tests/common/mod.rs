@@ -246,10 +246,11 @@ pub fn every_event() -> Vec<Event> {
     };
     events.push(Event::Call(call(65, Compared::Arguments { varying: 5 })));
     events.push(Event::Call(call(66, Compared::Result { same: true })));
+    events.push(Event::Call(call(67, Compared::Turns { count: 4, time: Nanos(96_000) })));
     let sampler = Sampler::Pebs;
     let counts =
         Watchpoints { sampler, samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };
-    events.push(Event::Watchpoints { at: Nanos(at.0 + 67), counts });
+    events.push(Event::Watchpoints { at: Nanos(at.0 + 68), counts });
     let resident = Resident { total: 9 << 40, anonymous: 1, files: 2, shared: 3, segments: 4, share: 5 };
     events.push(Event::Resident { at: Nanos(at.0 + 100), process: ProcessRef(0), resident });
     let change = ArenaChange::Slab { address: 0x7f00_0000_1000, bytes: 8192 };

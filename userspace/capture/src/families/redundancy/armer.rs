@@ -26,6 +26,7 @@ use super::slots::Aim;
 use super::source::{Part, access};
 use super::threads::{Armed, Room, Threads, Waiting};
 use super::token_bucket::{SETTING, TokenBucket, Use, cpu_time};
+use super::turns::{self, Timed, Turns};
 use crate::bytes::read;
 
 /// A watchpoint is removed after this time if it has not finished.
@@ -58,6 +59,8 @@ pub struct Armer {
     pub watches: BpfMap<MapData, WatchKey, Watch>,
     pub program: File,
     pub calls: Calls,
+    /// What a trap costs besides its program, in nanoseconds.
+    pub trap_cost: u64,
     pub orders: Receiver<Order>,
     pub messages: Sender<Message>,
     pub counts: Arc<std::sync::Mutex<Watchpoints>>,
@@ -73,6 +76,7 @@ struct State {
     random: u64,
     bucket: TokenBucket,
     shares: Shares,
+    turns: Turns,
 }
 
 impl Armer {
@@ -86,6 +90,7 @@ impl Armer {
             random: 0x9e37_79b9_7f4a_7c15,
             bucket: TokenBucket::default(),
             shares: Shares::default(),
+            turns: Turns::default(),
         };
         let mut inspected = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
@@ -97,11 +102,13 @@ impl Armer {
                     Order::Process { pid, interpreter } => {
                         state.places.insert(pid, Place::new(pid, *interpreter));
                         state.code.forget(pid);
+                        state.turns.forget(pid);
                         self.calls.forget(pid);
                     }
                     Order::Ended { pid } => {
                         state.places.remove(&pid);
                         state.code.forget(pid);
+                        state.turns.forget(pid);
                         self.calls.forget(pid);
                         self.release(&mut state, |armed| armed.pid == pid);
                     }
@@ -165,10 +172,13 @@ impl Armer {
         state.counts.samples += 1;
         let access = access(sample).ok().filter(|access| place.is_shared_data(access.address, sample));
         let Sampled { calls, wanted, element_of } = self.calls.sampled(place, sample);
+        let turn = state.turns.wanted(place, sample);
         // Chooses at random between the result of the call and memory.
         let wanted = wanted.filter(|wanted| state.random() % 4 < state.shares.quarters_for_result(wanted.key));
         if let Some(wanted) = &wanted {
             self.arm_result(state, sample, wanted);
+        } else if let Some(turn) = turn {
+            self.arm_turns(state, sample, &turn);
         }
         let Some(access) = access else {
             state.counts.undecoded += 1;
@@ -220,6 +230,29 @@ impl Armer {
         self.set(state, sample, aim, watch, (8, 0), Use::Result);
     }
 
+    /// Watches the slot for the results of a call that the program makes in a loop. Other traps of the thread would count as
+    /// the program's time.
+    fn arm_turns(&mut self, state: &mut State, sample: &Registers, wanted: &turns::Wanted) {
+        let tid = sample.header.tid;
+        self.release(state, |armed| armed.key.tid == tid && armed.of == Use::Memory);
+        if state.threads.is_armed(tid) {
+            return;
+        }
+        let aim = Aim { address: wanted.address, length: 8, reads: false };
+        let watch = Watch {
+            read_address: wanted.address,
+            read_length: 8,
+            calls_max: turns::RESULTS,
+            instruction: wanted.instruction,
+            ..unset()
+        };
+        let armed = self.set(state, sample, aim, watch, (8, 0), Use::Result);
+        if let Some(armed) = armed.and_then(|id| state.threads.armed(tid, id)) {
+            armed.timed = Some(Timed::new(wanted));
+            state.turns.tried(wanted.key);
+        }
+    }
+
     /// Watches memory. Returns the watchpoint's number.
     fn arm(&mut self, state: &mut State, sample: &Registers, access: &Access) -> Option<u64> {
         let part = Part::of(access, state.random());
@@ -253,6 +286,9 @@ impl Armer {
         of: Use,
     ) -> Option<u64> {
         let Header { pid, tid, .. } = sample.header;
+        if state.threads.is_timed(tid) {
+            return None;
+        }
         if state.bucket.is_spent(pid, of) {
             state.counts.storms += 1;
             return None;
@@ -278,9 +314,24 @@ impl Armer {
         self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
         let since = Instant::now();
         let (touched, is_shared, traps) = (None, false, Vec::new());
-        let (spot, path, counted) = (spot(sample), sample.path, 0);
-        let armed =
-            Armed { id, pid, key, aim, bytes, passed, since, touched, is_shared, traps, counted, of, spot, path };
+        let (spot, path, counted, timed) = (spot(sample), sample.path, 0, None);
+        let armed = Armed {
+            id,
+            pid,
+            key,
+            aim,
+            bytes,
+            passed,
+            since,
+            touched,
+            is_shared,
+            traps,
+            counted,
+            of,
+            spot,
+            path,
+            timed,
+        };
         if !state.threads.set(armed, waiting) {
             // The thread has ended or runs another program now.
             let _ = self.watches.remove(&key);
@@ -297,6 +348,10 @@ impl Armer {
         let pid = trap.header.pid;
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
         let (new, of, spot, path) = (armed.count(trap.number), armed.of, armed.spot, armed.path);
+        let is_timed = armed.timed.is_some();
+        if let Some(timed) = armed.timed.as_mut().filter(|_| trap.read != 0) {
+            timed.add(trap);
+        }
         if of == Use::Memory {
             let did = if armed.aim.reads { state.code.before(pid, trap.ip) } else { Did::Store };
             let value = (trap.read != 0).then_some(trap.value);
@@ -305,9 +360,9 @@ impl Armer {
         state.counts.traps += new;
         state.spend(of, spot, new);
         match of {
-            Use::Result => self.returned(state, spot, path, trap),
-            Use::Memory if trap.last != 0 => self.release(state, |armed| armed.id == trap.id),
-            Use::Memory => {}
+            Use::Result if !is_timed => self.returned(state, spot, path, trap),
+            _ if trap.last != 0 => self.release(state, |armed| armed.id == trap.id),
+            _ => {}
         }
     }
 
@@ -338,7 +393,14 @@ impl Armer {
                 true => of_accesses(traps, outlives),
                 false => of_stores(traps),
             });
-            let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, spot, .. } = armed;
+            let Armed { id: watch, pid, key: WatchKey { tid, address, .. }, bytes, spot, timed, .. } = armed;
+            if let Some(timed) = timed {
+                if let (Some((turns, turn)), Some(number)) = (timed.turns(self.trap_cost), timed.stack()) {
+                    let time = state.turns.timed(timed.key, turn).saturating_mul(turns.into());
+                    self.send(Message::Turns { pid, tid, watch, number, callee: timed.callee, turns, time });
+                }
+                continue;
+            }
             if let (Some(mut found), Some(touched)) = (found, armed.touched) {
                 if matches!(touched, Touched::Array(_)) {
                     state.shares.paired(spot);
@@ -355,7 +417,7 @@ impl Armer {
     }
 
     fn expire(&mut self, state: &mut State) {
-        let late = |armed: &Armed| armed.since.elapsed() > TIMEOUT;
+        let late = |armed: &Armed| armed.since.elapsed() > if armed.timed.is_some() { turns::TIMEOUT } else { TIMEOUT };
         state.counts.timed_out += state.threads.count(late);
         self.release(state, late);
         state.threads.forget_idle();
@@ -389,6 +451,9 @@ fn unset() -> Watch {
         traps: 0,
         calls: 0,
         stack: 0,
+        ended: 0,
+        between: 0,
+        between_least: u64::MAX,
         call: 0,
         instruction: 0,
         caller: 0,

@@ -36,4 +36,7 @@ pub enum Message {
     /// The result of a call with the same arguments as the last: the watchpoint, the trap, and whether the
     /// result was the same too.
     Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, same: bool },
+    /// A number of turns of a loop that calls a library: the watchpoint, the trap at the first result, and the time of the
+    /// turns together in nanoseconds.
+    Turns { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, turns: u32, time: u64 },
 }

@@ -10,6 +10,7 @@ use pyobs_model::Touched;
 use super::pairs::Seen;
 use super::slots::{Aim, SLOTS, Slot};
 use super::token_bucket::Use;
+use super::turns::Timed;
 
 /// Threads with watchpoints at a time, and how long one keeps them without a sample.
 const THREADS_MAX: usize = 128;
@@ -35,6 +36,8 @@ pub struct Armed {
     /// The instruction of the sample that it was set for, and those who called it.
     pub spot: SpotKey,
     pub path: u64,
+    /// If it waits for the results of turns.
+    pub timed: Option<Timed>,
 }
 
 impl Armed {
@@ -87,6 +90,20 @@ pub struct Threads(HashMap<u32, Thread>);
 impl Threads {
     pub fn has_armed(&self) -> bool {
         self.all().next().is_some()
+    }
+
+    pub fn is_armed(&self, tid: u32) -> bool {
+        self.of_thread(tid).next().is_some()
+    }
+
+    /// Whether one of the thread's watchpoints times turns.
+    pub fn is_timed(&self, tid: u32) -> bool {
+        self.of_thread(tid).any(|armed| armed.timed.is_some())
+    }
+
+    fn of_thread(&self, tid: u32) -> impl Iterator<Item = &Armed> {
+        let watchpoints = self.0.get(&tid).into_iter().flat_map(|thread| &thread.watchpoints);
+        watchpoints.filter_map(|watchpoint| watchpoint.armed.as_ref())
     }
 
     fn all(&self) -> impl Iterator<Item = &Armed> {

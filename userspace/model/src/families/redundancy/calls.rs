@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::verdict::{EQUAL, Verdict, least_trials};
 use super::{Line, Origin};
-use crate::Compared;
+use crate::{Compared, Nanos};
 
 /// The least number of bytes that are copied for each byte added if arrays grow by copies.
 const COPIED_PER_ADDED: u64 = 8;
@@ -42,6 +42,9 @@ pub struct CallSum {
     pub copies: u64,
     pub copied: u64,
     pub added: u64,
+    /// Turns of the program's loop from one result to the next, and how long they took.
+    pub turns: u64,
+    pub turns_time: Nanos,
 }
 
 impl CallSum {
@@ -55,12 +58,18 @@ impl CallSum {
                 Self { joins: 1, copies: 1, copied, added, ..Self::default() }
             }
             Compared::Copied { .. } => Self { joins: 1, ..Self::default() },
+            Compared::Turns { count, time } => Self { turns: count.into(), turns_time: time, ..Self::default() },
         }
     }
 
     /// Whether there are enough calls to prove redundancy.
     pub fn is_enough(&self) -> bool {
         self.compared >= least_trials(EQUAL)
+    }
+
+    /// How long a turn of the program's loop takes, if it was timed.
+    pub fn turn(&self) -> Option<Nanos> {
+        self.turns_time.0.checked_div(self.turns).map(Nanos)
     }
 
     /// The arguments that ever differed, counted from 1; 0 is the callee.
@@ -79,6 +88,8 @@ impl CallSum {
         self.copies += other.copies;
         self.copied = self.copied.saturating_add(other.copied);
         self.added = self.added.saturating_add(other.added);
+        self.turns += other.turns;
+        self.turns_time = self.turns_time.saturating_add(other.turns_time);
     }
 
     /// Whether most of the calls copy much to add little.

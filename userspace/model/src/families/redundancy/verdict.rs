@@ -24,7 +24,7 @@ impl Verdict {
     }
 
     /// Whether more than `share` of the trials succeed.
-    pub(super) fn of(successes: u64, trials: u64, share: f64) -> Self {
+    pub(crate) fn of(successes: u64, trials: u64, share: f64) -> Self {
         if least_share(successes, trials) > share {
             Self::Found
         } else if trials >= least_trials(share) && 1.0 - least_share(trials - successes, trials) < share {

@@ -131,6 +131,10 @@ impl RedundancyDetail {
             let varying: Vec<String> = sum.varying().map(|argument| argument.to_string()).collect();
             let varying =
                 if varying.is_empty() { String::new() } else { format!(", argument {} varies", varying.join(", ")) };
+            if let Some(turn) = sum.turn() {
+                self.words(format!("{} in a loop, each turn of which takes {}", call.callee, number::time(turn)));
+                continue;
+            }
             let few = if sum.is_enough() { "" } else { "; not enough data" };
             self.words(format!("{same}/{compared}  {returned}  {}{varying}{few}", call.callee));
         }

@@ -1,0 +1,249 @@
+//! How long one turn of a loop takes that calls a library: from one result, in the frame of the program, to the next.
+//!
+//! A sample is in the code of a library, which the program called. The program's frame waits, and the place of the call's
+//! result in it is known. A watchpoint on that place traps when the result comes, and when the next ones come.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyobs_abi::redundancy::{Caller, Registers, SpotKey, Trap};
+use pyobs_abi::stack::Frame;
+use pyobs_model::package;
+
+use super::place::Place;
+use crate::cache::Cache;
+use crate::cpython::names::{LongTables, read_code};
+use crate::cpython::operands::{self, Value};
+use crate::memory::Memory;
+
+/// The results that one watchpoint waits for.
+pub const RESULTS: u32 = 6;
+/// Watchpoints at an instruction after which its turns are known well enough, and how many are tried.
+const ENOUGH: usize = 20;
+const TRIES: u32 = 60;
+/// How much more a trap can take than when pyobs started.
+const COST_MAX: u64 = 3;
+/// How long one waits. The turns of a loop of small calls are much shorter.
+pub const TIMEOUT: Duration = Duration::from_millis(20);
+/// Code objects whose names are cached.
+const CODES_MAX: usize = 4096;
+/// Instructions kept; further ones are not timed.
+const SPOTS_MAX: usize = 4096;
+
+/// A function of a process.
+#[derive(Clone)]
+struct Function {
+    name: Arc<str>,
+    package: Option<Arc<str>>,
+    /// Not made up by a library.
+    is_written: bool,
+}
+
+struct Spot {
+    /// `None` if the place of the result is unknown.
+    result: Option<Value>,
+    /// The number of watchpoints that were tried.
+    tried: u32,
+    /// How long turns took, in nanoseconds: a value for each watchpoint that saw some, in order of size.
+    turns: Vec<u64>,
+}
+
+/// The place of a result, the instruction in front of which it appears, and whose result it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub key: SpotKey,
+    pub address: u64,
+    pub instruction: u64,
+    pub callee: Arc<str>,
+}
+
+/// What one watchpoint has seen so far.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    pub key: SpotKey,
+    pub callee: Arc<str>,
+    results: Vec<Result>,
+}
+
+/// A result: the trap that saw it, and how much time the program of the process had until then.
+#[derive(Clone, Copy, Debug)]
+struct Result {
+    number: u32,
+    /// As in [`Trap`].
+    between: u64,
+    between_least: u64,
+}
+
+pub struct Turns {
+    functions: Cache<(u32, u64, u32), Option<Function>>,
+    spots: HashMap<SpotKey, Spot>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { functions: Cache::new(CODES_MAX), spots: HashMap::new() }
+    }
+}
+
+impl Turns {
+    /// Where to wait for the results of the call that a sample is in, if a line of the program calls Python code of a library
+    /// of arrays there, and its turns are not known well enough.
+    pub fn wanted(&mut self, place: &Place, sample: &Registers) -> Option<Wanted> {
+        let pid = sample.header.pid;
+        let mut callee = self.function(place, pid, Frame { address: sample.code, detail: sample.detail })?;
+        for caller in sample.callers.iter().take_while(|caller| caller.frame != 0) {
+            let function = self.function(place, pid, Frame { address: caller.code, detail: caller.detail })?;
+            if function.package.is_none() && function.is_written {
+                let package = callee.package.as_deref()?;
+                return package::is_of_arrays(package)
+                    .then(|| self.place_of(place, pid, caller, callee.name))
+                    .flatten();
+            }
+            // A library may call through code that it has made up.
+            if function.is_written {
+                callee = function;
+            }
+        }
+        None
+    }
+
+    fn place_of(&mut self, place: &Place, pid: u32, caller: &Caller, callee: Arc<str>) -> Option<Wanted> {
+        let key = SpotKey { pid, padding: 0, code: caller.code, detail: caller.detail };
+        if self.spots.len() >= SPOTS_MAX && !self.spots.contains_key(&key) {
+            return None;
+        }
+        let spot =
+            self.spots.entry(key).or_insert_with(|| Spot { result: result(place, key), tried: 0, turns: Vec::new() });
+        let Value { pointer, start } = spot.result.filter(|_| spot.turns.len() < ENOUGH && spot.tried < TRIES)?;
+        let base = match pointer {
+            Some(pointer) => place.memory().read_u64(caller.frame.checked_add(pointer.into())?).ok()?,
+            None => caller.frame,
+        };
+        let address = base.checked_add(start.into()).filter(|address| address.is_multiple_of(8))?;
+        Some(Wanted { key, address, instruction: caller.instruction, callee })
+    }
+
+    /// Counts a watchpoint that is set.
+    pub fn tried(&mut self, key: SpotKey) {
+        if let Some(spot) = self.spots.get_mut(&key) {
+            spot.tried += 1;
+        }
+    }
+
+    /// Takes how long turns took that a watchpoint has seen. Returns the median of all there.
+    pub fn timed(&mut self, key: SpotKey, turn: u64) -> u64 {
+        let Some(Spot { turns, .. }) = self.spots.get_mut(&key) else { return turn };
+        turns.insert(turns.partition_point(|of| *of < turn), turn);
+        median(turns).unwrap_or(turn)
+    }
+
+    pub fn forget(&mut self, pid: u32) {
+        self.spots.retain(|key, _| key.pid != pid);
+        self.functions.retain(|(of, ..)| *of != pid);
+    }
+
+    fn function(&mut self, place: &Place, pid: u32, frame: Frame) -> Option<Function> {
+        let key = (pid, frame.address, frame.check());
+        if let Some(known) = self.functions.get(&key) {
+            return known.clone();
+        }
+        let layout = &place.interpreter().layout;
+        let code = read_code(place.memory(), frame.address, frame.check(), layout, None, LongTables::LeaveOut);
+        let function = code.ok().map(|code| Function {
+            package: package::of_file(&code.file),
+            is_written: !package::is_generated(&code.file) && !code.is_interpreters(),
+            name: code.function,
+        });
+        self.functions.insert(key, function.clone());
+        function
+    }
+}
+
+fn result(place: &Place, key: SpotKey) -> Option<Value> {
+    let offset = Frame { address: key.code, detail: key.detail }.offset()?;
+    let interpreter = place.interpreter();
+    let offset = u32::try_from(offset).ok()?;
+    operands::locate_result(place.memory(), interpreter.version, &interpreter.layout, key.code, offset)
+}
+
+impl Timed {
+    pub fn new(wanted: &Wanted) -> Self {
+        Self { key: wanted.key, callee: Arc::clone(&wanted.callee), results: Vec::new() }
+    }
+
+    /// Takes a result.
+    pub fn add(&mut self, trap: &Trap) {
+        let Trap { number, between, between_least, .. } = *trap;
+        self.results.push(Result { number, between, between_least });
+    }
+
+    /// The number of turns, and how long their median is, in nanoseconds without the traps. Other threads may have run during
+    /// a turn, but hardly during most of them.
+    ///
+    /// `trap_cost` is what a trap took when pyobs started. It differs between moments and processors, and may be more than
+    /// a turn takes, so what the traps of this watchpoint took counts, if there are several in a turn.
+    pub fn turns(&self, trap_cost: u64) -> Option<(u32, u64)> {
+        let (first, last) = (self.results.first()?, self.results.last()?);
+        let traps = |from: &Result, to: &Result| u64::from(to.number.saturating_sub(from.number));
+        let several = traps(first, last) >= 2 * (self.results.len() as u64 - 1);
+        let cost = if several { last.between_least.min(COST_MAX * trap_cost) } else { trap_cost };
+        let turn = |pair: &[Result]| {
+            let took = pair[1].between.saturating_sub(pair[0].between);
+            took.saturating_sub(traps(&pair[0], &pair[1]).saturating_mul(cost))
+        };
+        let mut turns: Vec<u64> = self.results.windows(2).map(turn).collect();
+        turns.sort_unstable();
+        Some((turns.len() as u32, median(&turns)?))
+    }
+
+    /// The trap whose stack was taken.
+    pub fn stack(&self) -> Option<u32> {
+        self.results.first().map(|first| first.number)
+    }
+}
+
+/// Of numbers in order of size. Of two in the middle, the smaller one: whatever comes between makes a turn longer.
+fn median(sorted: &[u64]) -> Option<u64> {
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use pyobs_abi::record::Header;
+
+    use super::*;
+
+    #[test]
+    fn the_time_of_turns_does_not_count_the_traps_between_them() {
+        let key = SpotKey { pid: 7, padding: 0, code: 0x1000, detail: 2 };
+        let new = || Timed::new(&Wanted { key, address: 8, instruction: 1, callee: Arc::from("iterrows") });
+        let trapped = |timed: &mut Timed, between, number| {
+            let (header, between_least) = (Header::default(), 1200);
+            timed.add(&Trap {
+                header,
+                id: 1,
+                ip: 0,
+                value: 0,
+                class: 0,
+                call: 0,
+                between,
+                between_least,
+                number,
+                stack: 2,
+                last: 0,
+                read: 1,
+            });
+            timed.turns(1000)
+        };
+        let mut timed = new();
+        assert_eq!(trapped(&mut timed, 50_000, 2), None, "one result ends no turn");
+        assert_eq!(trapped(&mut timed, 80_000, 5), Some((1, 26_400)));
+        assert_eq!(trapped(&mut timed, 5_080_000, 8), Some((2, 26_400)), "another thread ran");
+        assert_eq!(trapped(&mut timed, 5_112_000, 11), Some((3, 28_400)));
+        assert_eq!((timed.turns(100), timed.stack()), (Some((3, 31_100)), Some(2)), "that is not the cost of a trap");
+        let mut timed = new();
+        trapped(&mut timed, 0, 1);
+        assert_eq!(trapped(&mut timed, 30_000, 2), Some((1, 29_000)), "the least time between traps is a turn");
+    }
+}
