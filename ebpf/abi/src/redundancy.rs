@@ -212,8 +212,8 @@ pub struct Watch {
     /// If the watchpoint is on the place of an instruction's result: the instruction, as `cpython::instruction` returns
     /// it, and what is read is the result. Else 0.
     pub instruction: u64,
-    /// With an instruction: [`Registers::caller`] of the call whose result is awaited; 0 if the time from one result to the
-    /// next is wanted, whoever called.
+    /// With an instruction: [`Registers::caller`] of the call whose result is awaited; 0 to time successive results,
+    /// of any caller.
     pub caller: u64,
 }
 

@@ -132,7 +132,7 @@ fn bytecode(memory: &impl Memory, layout: &Layout, code: u64) -> Option<(u64, Ve
     Some((start, bytecode))
 }
 
-/// Where the value with so many below it is.
+/// Where in a frame a value of the stack is that has this many values below it.
 fn value(memory: &impl Memory, layout: &Layout, code: u64, below: u32) -> Option<Value> {
     let locals = match (layout.stack.pointer, layout.stack.locals) {
         (Some(_), _) => 0,

@@ -49,7 +49,7 @@ struct Spot {
     turns: Vec<u64>,
 }
 
-/// The place of a result, the instruction in front of which it appears, and whose result it is.
+/// A result to wait for: its address, the instruction that the frame is at when it appears, and the function that returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub key: SpotKey,
