@@ -97,7 +97,7 @@ pub fn caller(layout: &Layout, frame: u64) -> u64 {
     mix(previous, instruction_of(layout, previous))
 }
 
-/// Returns the frame that called `frame`, or 0 if there is none or it cannot be read.
+/// Returns the calling frame. 0 for the outermost frame, or on a failed read.
 #[inline(always)]
 pub fn previous(layout: &Layout, frame: u64) -> u64 {
     user(frame.wrapping_add(layout.frame_previous.into())).unwrap_or(0)

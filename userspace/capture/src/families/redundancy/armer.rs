@@ -233,11 +233,11 @@ impl Armer {
     /// Watches the slot for the results of a call that the program makes in a loop. Other traps of the thread would count as
     /// the program's time.
     fn arm_turns(&mut self, state: &mut State, sample: &Registers, wanted: &turns::Wanted) {
-        let tid = sample.header.tid;
-        self.release(state, |armed| armed.key.tid == tid && armed.of == Use::Memory);
-        if state.threads.is_armed(tid) {
+        let Header { pid, tid, .. } = sample.header;
+        if state.bucket.is_spent(pid, Use::Result) || state.threads.awaits_result(tid) {
             return;
         }
+        self.release(state, |armed| armed.key.tid == tid);
         let aim = Aim { address: wanted.address, length: 8, reads: false };
         let watch = Watch {
             read_address: wanted.address,

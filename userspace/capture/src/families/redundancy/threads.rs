@@ -92,8 +92,9 @@ impl Threads {
         self.all().next().is_some()
     }
 
-    pub fn is_armed(&self, tid: u32) -> bool {
-        self.of_thread(tid).next().is_some()
+    /// Whether one of the thread's watchpoints is on the place of a result.
+    pub fn awaits_result(&self, tid: u32) -> bool {
+        self.of_thread(tid).any(|armed| armed.of == Use::Result)
     }
 
     /// Whether one of the thread's watchpoints times turns.
