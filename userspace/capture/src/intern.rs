@@ -1,6 +1,6 @@
 //! Interns frames and stacks as small numbers. A new one is emitted as an event before it is used.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -13,9 +13,10 @@ const STACKS_MAX: usize = 200_000;
 
 #[derive(Debug, Default)]
 pub struct Interner {
-    frames: HashMap<Frame, FrameId>,
     /// Keyed by two independently seeded hashes instead of the frames, to save memory. Together they have 128 bits, so a
     /// collision is not expected.
+    frames: HashMap<[u64; 2], FrameId>,
+    /// The same for stacks.
     stacks: HashMap<[u64; 2], StackId>,
     seeds: [RandomState; 2],
 }
@@ -23,15 +24,16 @@ pub struct Interner {
 impl Interner {
     /// `None` if the table is full.
     pub fn frame(&mut self, frame: Frame, events: &mut Vec<Event>) -> Option<FrameId> {
-        if let Some(id) = self.frames.get(&frame) {
+        let key = self.key(&frame);
+        if let Some(id) = self.frames.get(&key) {
             return Some(*id);
         }
         if self.frames.len() >= FRAMES_MAX {
             return None;
         }
         let id = FrameId(self.frames.len() as u32);
-        events.push(Event::Frame { id, frame: frame.clone() });
-        self.frames.insert(frame, id);
+        events.push(Event::Frame { id, frame });
+        self.frames.insert(key, id);
         Some(id)
     }
 
@@ -50,8 +52,8 @@ impl Interner {
         Some(id)
     }
 
-    fn key(&self, frames: &[FrameId]) -> [u64; 2] {
-        self.seeds.each_ref().map(|seed| seed.hash_one(frames))
+    fn key(&self, of: impl Hash + Copy) -> [u64; 2] {
+        self.seeds.each_ref().map(|seed| seed.hash_one(of))
     }
 }
 
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn the_hashes_of_a_stack_are_independent() {
         let interner = Interner::default();
-        let keys = [0, 1, 2].map(|last| interner.key(&[FrameId(7), FrameId(last)]));
+        let keys = [0, 1, 2].map(|last| interner.key([FrameId(7), FrameId(last)]));
         assert!(keys.iter().all(|[one, other]| one != other), "{keys:?}");
         assert_ne!(keys[0][0] ^ keys[0][1], keys[1][0] ^ keys[1][1]);
     }

@@ -38,7 +38,7 @@ const NAME_MAX: usize = 1024;
 const ADDRESSES_MAX: usize = 16_384;
 /// Files whose tables are cached, and the bytes these may use.
 const FILES_MAX: usize = 64;
-const FILES_BYTES_MAX: usize = 8 << 20;
+const FILES_BYTES_MAX: usize = 4 << 20;
 /// Files whose numbers are kept, so that cached names are found after a file's tables were dropped.
 const NUMBERS_MAX: usize = 4096;
 

@@ -44,7 +44,7 @@ const PARKED_MAX: usize = 50_000;
 const TABLES_SHARE: f64 = 0.02;
 const TABLES_SAVED_MAX: Duration = Duration::from_millis(200);
 /// Cached native functions; the least recently used are evicted and looked up again.
-const KNOWN_MAX: usize = 200_000;
+const KNOWN_MAX: usize = 32_768;
 
 /// A stack and what it was taken for.
 pub struct Taken<P> {

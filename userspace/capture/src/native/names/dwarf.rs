@@ -34,8 +34,11 @@ const LOOK_BACK: usize = 64;
 const HOPS_MAX: usize = 8;
 /// Cached names of functions.
 const FUNCTIONS_MAX: usize = 8192;
-/// Bytes of all units' tables; the oldest units are dropped.
-const UNITS_BYTES_MAX: usize = 6 << 20;
+/// Bytes of one unit's tables; larger ones are not read.
+const UNIT_BYTES_MAX: usize = 6 << 20;
+/// Bytes of all units' tables; the oldest units are dropped, but the newest is kept whatever its size. Names are cached by
+/// address, so a unit is needed again only for a new address.
+const UNITS_BYTES_MAX: usize = 2 << 20;
 /// After this much CPU time a file's debug information is not read further: the file is hostile or too large.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -52,7 +55,6 @@ pub struct Dwarf {
     /// Identifies the file in [`Recently`].
     number: u64,
     parts: Parts,
-    tables: AbbreviationTables,
     /// Offsets in `.debug_info`.
     units: Vec<u64>,
     /// By address.
@@ -75,29 +77,36 @@ pub struct Frame {
     pub place: Place,
 }
 
-/// The units and function names used most recently, of all files.
+/// What was used most recently, of all files.
 #[derive(Debug)]
 pub struct Recently {
-    list: Vec<(u64, u64, Arc<Option<Unit>>)>,
-    bytes: usize,
+    units: Units,
+    tables: AbbreviationTables,
     /// By file and entry.
     functions: Cache<(u64, u64), Option<Function>>,
 }
 
 impl Default for Recently {
     fn default() -> Self {
-        Self { list: Vec::new(), bytes: 0, functions: Cache::new(FUNCTIONS_MAX) }
+        Self { units: Units::default(), tables: AbbreviationTables::default(), functions: Cache::new(FUNCTIONS_MAX) }
     }
 }
 
-impl Recently {
+/// By file and offset.
+#[derive(Debug, Default)]
+struct Units {
+    list: Vec<(u64, u64, Arc<Option<Unit>>)>,
+    bytes: usize,
+}
+
+impl Units {
     /// A file's unit. Failed reads are cached too.
-    fn unit(&mut self, file: u64, offset: u64, read: impl FnOnce() -> Option<Unit>) -> Arc<Option<Unit>> {
+    fn get(&mut self, file: u64, offset: u64, read: impl FnOnce() -> Option<Unit>) -> Arc<Option<Unit>> {
         let known = self.list.iter().position(|(of, at, _)| (*of, *at) == (file, offset));
         let unit = match known {
             Some(index) => self.list.remove(index).2,
             None => {
-                let unit = Arc::new(read().filter(|unit| unit.bytes() <= UNITS_BYTES_MAX));
+                let unit = Arc::new(read().filter(|unit| unit.bytes() <= UNIT_BYTES_MAX));
                 self.bytes += bytes(&unit);
                 unit
             }
@@ -123,21 +132,15 @@ impl Dwarf {
         if parts.info.is_empty() {
             return None;
         }
-        let mut dwarf = Self {
-            number,
-            parts,
-            tables: AbbreviationTables::default(),
-            units: Vec::new(),
-            coverage: Vec::new(),
-            spent: Duration::ZERO,
-        };
+        let mut dwarf = Self { number, parts, units: Vec::new(), coverage: Vec::new(), spent: Duration::ZERO };
         dwarf.list_units(file, started);
         dwarf.spent = cpu_time().saturating_sub(started);
         Some(dwarf)
     }
 
     fn list_units(&mut self, file: &File, started: Duration) {
-        let mut reader = Reader::new(file, self.parts, &mut self.tables);
+        let mut tables = AbbreviationTables::default();
+        let mut reader = Reader::new(file, self.number, self.parts, &mut tables);
         let mut headers = Vec::new();
         let mut offset = 0;
         while let Some(header) = reader.header(offset).filter(|_| headers.len() < UNITS_MAX) {
@@ -185,15 +188,15 @@ impl Dwarf {
         found
     }
 
-    fn find_in_time(&mut self, file: &File, recently: &mut Recently, address: u64) -> Vec<Frame> {
+    fn find_in_time(&self, file: &File, recently: &mut Recently, address: u64) -> Vec<Frame> {
         let after = self.coverage.partition_point(|piece| piece.start <= address);
         let claims = self.coverage[..after].iter().rev().take(LOOK_BACK);
         let claims = claims.filter(|piece| address - piece.start < u64::from(piece.length));
         let claims: Vec<u64> = claims.take(CLAIMS_MAX).map(|piece| self.units[piece.unit as usize]).collect();
         let mut line = None;
         for offset in claims {
-            let mut reader = Reader::new(file, self.parts, &mut self.tables);
-            let unit = recently.unit(self.number, offset, || Unit::read(&mut reader, offset));
+            let mut reader = Reader::new(file, self.number, self.parts, &mut recently.tables);
+            let unit = recently.units.get(self.number, offset, || Unit::read(&mut reader, offset));
             let Some(unit) = &*unit else { continue };
             let (frames, place) = unit.find(address);
             if !frames.is_empty() {
@@ -213,12 +216,12 @@ impl Dwarf {
         self.units.capacity() * size_of::<u64>() + self.coverage.capacity() * size_of::<Piece>()
     }
 
-    fn function(&mut self, file: &File, recently: &mut Recently, entry: u64) -> Option<Function> {
+    fn function(&self, file: &File, recently: &mut Recently, entry: u64) -> Option<Function> {
         let key = (self.number, entry);
         if let Some(known) = recently.functions.get(&key) {
             return known.clone();
         }
-        let function = self.name(file, entry).map(|name| {
+        let function = self.name(file, &mut recently.tables, entry).map(|name| {
             let is_mangled = demangle::is_mangled(&name);
             Function { name: super::shown(name), is_mangled }
         });
@@ -227,12 +230,12 @@ impl Dwarf {
     }
 
     /// A function's name: the linkage name, which is complete, or else the source name.
-    fn name(&mut self, file: &File, entry: u64) -> Option<String> {
+    fn name(&self, file: &File, tables: &mut AbbreviationTables, entry: u64) -> Option<String> {
         let mut entry = entry;
         let mut name = None;
         for _ in 0..HOPS_MAX {
             let unit = self.units.partition_point(|offset| *offset <= entry).checked_sub(1)?;
-            let mut reader = Reader::new(file, self.parts, &mut self.tables);
+            let mut reader = Reader::new(file, self.number, self.parts, tables);
             let header = reader.header(*self.units.get(unit)?)?;
             let abbreviations = reader.abbreviations(header.abbreviations)?;
             // Most names can be read without the unit's root entry.

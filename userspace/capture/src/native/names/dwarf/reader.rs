@@ -18,7 +18,7 @@ pub type Value<'a> = AttributeValue<Slice<'a>>;
 
 /// Abbreviation tables are read with these sizes until the whole table fits.
 const ABBREVIATIONS: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
-/// Cached abbreviation tables of a file, not counting huge ones. Each unit of CPython has its own.
+/// Cached abbreviation tables of all files, not counting huge ones. Each unit of CPython has its own.
 const ABBREVIATIONS_KEPT: usize = 64;
 /// Sizes of the cached window of the range lists: the usual one, and one for longer lists. A unit's lists are
 /// close together.
@@ -60,9 +60,9 @@ impl Parts {
     }
 }
 
-/// Abbreviation tables by their offset, the most recently used first.
+/// Abbreviation tables by file and offset, the most recently used first.
 #[derive(Debug, Default)]
-pub struct AbbreviationTables(Vec<(u64, Arc<Abbreviations>)>);
+pub struct AbbreviationTables(Vec<((u64, u64), Arc<Abbreviations>)>);
 
 /// A unit's header.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +114,8 @@ impl<'a> Span<'a> {
 
 pub struct Reader<'f> {
     pub file: &'f File,
+    /// Identifies the file.
+    number: u64,
     pub parts: Parts,
     tables: &'f mut AbbreviationTables,
     window: Vec<u8>,
@@ -123,8 +125,8 @@ pub struct Reader<'f> {
 }
 
 impl<'f> Reader<'f> {
-    pub fn new(file: &'f File, parts: Parts, tables: &'f mut AbbreviationTables) -> Self {
-        Self { file, parts, tables, window: Vec::new(), window_start: 0, ranges_left: 1 << 20 }
+    pub fn new(file: &'f File, number: u64, parts: Parts, tables: &'f mut AbbreviationTables) -> Self {
+        Self { file, number, parts, tables, window: Vec::new(), window_start: 0, ranges_left: 1 << 20 }
     }
 
     pub fn header(&self, offset: u64) -> Option<Header> {
@@ -167,7 +169,8 @@ impl<'f> Reader<'f> {
     }
 
     pub fn abbreviations(&mut self, offset: u64) -> Option<Arc<Abbreviations>> {
-        if let Some(index) = self.tables.0.iter().position(|(at, _)| *at == offset) {
+        let key = (self.number, offset);
+        if let Some(index) = self.tables.0.iter().position(|(known, _)| *known == key) {
             self.tables.0[..=index].rotate_right(1);
             return Some(Arc::clone(&self.tables.0[0].1));
         }
@@ -178,7 +181,7 @@ impl<'f> Reader<'f> {
                     let table = Arc::new(table);
                     if size < ABBREVIATIONS[2] {
                         self.tables.0.truncate(ABBREVIATIONS_KEPT - 1);
-                        self.tables.0.insert(0, (offset, Arc::clone(&table)));
+                        self.tables.0.insert(0, (key, Arc::clone(&table)));
                     }
                     return Some(table);
                 }
