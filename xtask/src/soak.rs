@@ -33,6 +33,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     build::release()?;
     let folder = repo::target().join("soak");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // A copy, which stays the same if pyobs is built again meanwhile.
+    let pyobs = folder.join("pyobs");
+    fs::copy(repo::pyobs(), &pyobs).with_context(|| format!("cannot copy pyobs to {}", pyobs.display()))?;
     let workloads = repo::root().join("tests/workloads");
     let made =
         |source: &str, name: &str, options: &[&str]| compiled(&workloads.join(source), folder.join(name), options);
@@ -41,7 +44,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let library = made("redundancy.c", "redundancy.so", &["-shared", "-fPIC", "-O1"])?;
     let found = pythons::find_all();
     let mut soak = Command::new(python(&found)?);
-    soak.arg(repo::root().join("xtask/src/soak/soak.py")).args(numbers).arg(repo::pyobs()).arg(&folder);
+    soak.arg(repo::root().join("xtask/src/soak/soak.py")).args(numbers).arg(pyobs).arg(&folder);
     soak.args([program, libucp, library]);
     run_command(soak.args(found.pythons.iter().filter(|python| python.root.is_none()).map(|python| &python.executable)))
 }
