@@ -24,6 +24,7 @@ use std::str::FromStr;
 pub use left_out::left_out;
 pub use pyobs_model::views::{Native, Weight};
 use pyobs_model::{Model, Selection};
+pub use words::redundancy::undecided;
 pub use words::words;
 
 /// Defines the formats. The name of each is that of its module, and the text is what `pyobs export --help` says of it.

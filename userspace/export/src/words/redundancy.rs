@@ -1,9 +1,9 @@
 //! Memory accesses of native code, by the Python line that called it.
 
-use pyobs_model::Selection;
 use pyobs_model::families::redundancy::{DISPATCH, EQUAL, Line, least_trials};
 use pyobs_model::number::{grouped, plural};
 use pyobs_model::views::{self, RedundancyView};
+use pyobs_model::{Family, Model, Selection};
 
 use super::ReportText;
 use crate::escape;
@@ -13,6 +13,22 @@ pub(crate) fn looked(samples: u64, watchpoints: u64, traps: u64) -> String {
     let samples = plural(samples, "sample", "samples");
     let (watchpoints, traps) = (plural(watchpoints, "watchpoint", "watchpoints"), plural(traps, "trap", "traps"));
     format!("{samples} in native code, {watchpoints}, {traps}.")
+}
+
+/// How many lines of a recording are undecided, and how large one of them may be. `None` if there are none.
+pub fn undecided(model: &Model) -> Option<String> {
+    let view = views::redundancy(model, &Selection::default());
+    let (lines, found) = undecided_of(model, &view)?;
+    Some(format!("{}: {lines} are undecided; {found}", Family::Redundancy.name()))
+}
+
+/// How many lines are undecided, and what would have been found.
+fn undecided_of(model: &Model, view: &RedundancyView) -> Option<(String, String)> {
+    let (undecided, share) = view.undecided(&view.verdicts(model));
+    let lines = plural(view.lines.len() as u64, "line", "lines");
+    let found =
+        format!("waste at one line of more than {} of a process's time would have been found", super::share(share));
+    (undecided > 0).then(|| (format!("{undecided} of {lines}"), found))
 }
 
 impl ReportText<'_> {
@@ -61,13 +77,8 @@ impl ReportText<'_> {
     }
 
     fn undecided(&mut self, view: &RedundancyView) {
-        let (undecided, share) = view.undecided(&view.verdicts(self.model));
-        if undecided > 0 {
-            self.line(&format!(
-                "  Undecided: {undecided} of {}. Waste at one line of more than {} of a process's time would have been found.",
-                plural(view.lines.len() as u64, "line", "lines"),
-                super::share(share),
-            ));
+        if let Some((lines, found)) = undecided_of(self.model, view) {
+            self.line(&format!("  Undecided: {lines}; {found}."));
         }
     }
 

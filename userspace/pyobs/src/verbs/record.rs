@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use pyobs_capture::launch::{self, Launch};
 use pyobs_capture::session::{Session, Targets};
-use pyobs_model::Event;
+use pyobs_model::{Event, Family, History};
 use pyobs_recording::{Background, Writer};
 
-use super::{drop_privileges_for, start, targets};
+use super::{drop_privileges_for, load, start, targets};
 use crate::cli::Record;
 use crate::exit::{self, Failure};
 use crate::ownership;
@@ -18,6 +18,8 @@ use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
 use pyobs_model::number::{grouped, size};
 
+/// A larger recording is not read again at its end, because that takes too long.
+const READ_MAX: u64 = 256 << 20;
 const WAIT: Duration = Duration::from_millis(400);
 
 pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
@@ -194,6 +196,7 @@ impl Recording {
     /// Detaches, completes the file, and prints where it is.
     fn close(mut self) -> Result<(), Failure> {
         let (refusals, unfound) = (self.session.meta().refusals(), self.session.unfound());
+        let has_redundancy = self.session.meta().probes.iter().any(|probe| probe == Family::Redundancy.name());
         self.progress.show_now("ending: functions that were seen last get their names");
         let mut last = Vec::new();
         self.session.finish(&mut last);
@@ -208,9 +211,19 @@ impl Recording {
         let mut writer = self.writer;
         writer.append(&mut last).and_then(|_| writer.finish()).map_err(Failure::failed)?;
         refusals.iter().chain(&unfound).for_each(|sentence| exit::say(sentence));
+        if let Some(sentence) = has_redundancy.then(|| undecided(&self.path)).flatten() {
+            exit::say(&sentence);
+        }
         exit::say(&summary(&self.path, seconds, samples, lost));
         Ok(())
     }
+}
+
+/// What a recording of the family `redundancy` could not decide.
+fn undecided(path: &Path) -> Option<String> {
+    fs::metadata(path).ok().filter(|meta| meta.len() <= READ_MAX)?;
+    // The next verb will say so if the recording cannot be read.
+    pyobs_export::undecided(&load(path, History::REPORT).ok()?)
 }
 
 fn last_counts(samples: u64, lost: u64, last: &[Event]) -> (u64, u64) {
