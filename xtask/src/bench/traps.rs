@@ -24,8 +24,9 @@ const RUNS: usize = 1;
 const FOUND_ALONE: f64 = 0.9;
 const FOUND_HIDDEN: f64 = 0.8;
 const ACCUSED: f64 = 0.01;
-/// Says that operands are read again, which is no waste by itself.
+/// Says that operands are read again, which is no waste by itself. It is all that can be found of a term that never changes.
 const REREAD: &str = "redundancy/reread";
+const INVARIANT: &str = "invariant";
 
 /// What a program says about itself.
 #[derive(Deserialize)]
@@ -59,7 +60,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
                 let recorded = recorded(setting, &python, kind, form)?;
                 let printed: Printed = serde_json::from_str(recorded.stdout.trim())
                     .with_context(|| format!("traps.py {kind} {form} printed {:?}", recorded.stdout))?;
-                let found = findings(&recorded.report, &printed, form == "good");
+                let has_reread = kind == INVARIANT && form != "good";
+                let found = findings(&recorded.report, &printed, form == "good", has_reread);
                 *sum += usize::from(!found.is_empty());
                 ids.extend(found.into_iter().filter(|_| form != "good"));
             }
@@ -93,7 +95,7 @@ fn recorded(setting: &Setting, python: &Path, kind: &str, form: &str) -> Result<
 }
 
 /// The findings at the wasteful line, or anywhere in the twin, without their prefix.
-fn findings(report: &Value, printed: &Printed, is_good: bool) -> Vec<String> {
+fn findings(report: &Value, printed: &Printed, is_good: bool, has_reread: bool) -> Vec<String> {
     let findings = report.pointer("/findings").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let is_meant = |finding: &&Value| {
         let line = |key| line(finding.pointer(key).and_then(Value::as_str).unwrap_or_default(), &printed.file);
@@ -103,7 +105,8 @@ fn findings(report: &Value, printed: &Printed, is_good: bool) -> Vec<String> {
         if is_good { is_in(own) || is_in(caller) } else { [own, caller] == [Some(printed.line); 2] }
     };
     let id = |finding: &Value| {
-        finding["id"].as_str().filter(|id| *id != REREAD)?.strip_prefix("redundancy/").map(str::to_owned)
+        let id = finding["id"].as_str().filter(|id| has_reread || *id != REREAD)?;
+        id.strip_prefix("redundancy/").map(str::to_owned)
     };
     findings.iter().filter(is_meant).filter_map(id).collect()
 }
@@ -136,7 +139,8 @@ mod tests {
             finding("redundancy/dead-store", "mean (/x/numpy/core.py:12)", twin),
             finding("redundancy/dispatch", "h (/b/traps.py:25)", "h (/b/traps.py:25)"),
         ]});
-        assert_eq!(findings(&report, &printed, false), ["dispatch"]);
-        assert_eq!(findings(&report, &printed, true), ["dead-store"]);
+        assert_eq!(findings(&report, &printed, false, false), ["dispatch"]);
+        assert_eq!(findings(&report, &printed, false, true), ["dispatch", "reread"]);
+        assert_eq!(findings(&report, &printed, true, false), ["dead-store"]);
     }
 }
