@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+#[path = "redundancy/boundary.rs"]
+mod boundary;
 #[path = "redundancy/calls.rs"]
 mod calls;
 #[path = "redundancy/chatty.rs"]
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         cases.push(twins(&format!("repeat_on_{version}"), version, "repeat", RECOMPUTED, 20).needs(needs::all()));
         cases.push(invariant(version).needs(needs::all()));
     }
+    cases.extend(boundary::cases());
     cases.extend(calls::cases());
     cases.extend(chatty::cases());
     cases.extend(hidden::cases());

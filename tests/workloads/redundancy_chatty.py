@@ -18,7 +18,8 @@ from pandas import DataFrame
 rng = np.random.default_rng(0)
 names = ["price", "volume", "weight"]
 table = DataFrame({name: rng.random(2000) for name in names})
-pairs, matrix = rng.random((2000, 2)), rng.random((1500, 400))
+pairs, matrix, large = rng.random((2000, 2)), rng.random((1500, 400)), rng.random((5, 50_000))
+numbers = rng.random(50_000)
 
 
 def rows():
@@ -35,6 +36,25 @@ def means():
     return total
 
 
+def doubled(number):
+    return number * 2.0 + 1.0
+
+
+each = np.vectorize(doubled, otypes=[float])
+
+
+def called():
+    return each(numbers)  # <- called
+
+
+def ordered(row):
+    return np.sort(row)
+
+
+def sorts():
+    return np.apply_along_axis(ordered, 1, large)  # <- sorts
+
+
 def whole():
     return sum(float(np.mean(matrix, axis=1).sum()) for _ in range(20))  # <- whole
 
@@ -43,7 +63,10 @@ def long():
     return sum(table.total(names) for _ in range(3))  # <- long
 
 
-LOOPS = {"rows": (rows, 2000), "means": (means, len(pairs)), "whole": (whole, None), "long": (long, None)}
+LOOPS = {
+    "rows": (rows, 2000), "means": (means, len(pairs)), "called": (called, len(numbers)), "sorts": (sorts, len(large)),
+    "whole": (whole, None), "long": (long, None),
+}
 
 
 def main():

@@ -18,7 +18,7 @@ pub const CALLERS: usize = 6;
 pub const OPERANDS: usize = 8;
 
 /// `REDUNDANCY_REGISTERS`: the registers of the `CPU_SAMPLE` with the same thread and time, which was taken in native
-/// code that Python called.
+/// code that Python called. Some are taken in the interpreter's loop; these have neither stack nor operands.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
@@ -56,9 +56,25 @@ pub struct Registers {
     /// bytes. Else 0.
     pub largest: u64,
     pub others: u64,
+    /// The innermost of the callers whose instruction is a [`Spot`] with `waits`.
+    pub waiting: Waiting,
 }
 
-shared!(Registers, 40 + 16 * 8 + 12 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24 + CALLERS * 32);
+shared!(Registers, 40 + 16 * 8 + 12 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24 + CALLERS * 32 + 24 + OPERANDS * 24);
+
+/// The operands of an instruction that waits for what it called.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// The address of its frame; 0 if there is none.
+    pub frame: u64,
+    /// As in [`Registers`].
+    pub caller: u64,
+    pub operands_at: u64,
+    pub operands: [Operand; OPERANDS],
+}
+
+shared!(Waiting, 24 + OPERANDS * 24);
 
 /// A Python frame that waits for what it called.
 #[repr(C)]
@@ -112,7 +128,8 @@ pub struct Spot {
     /// The offset of the first operand, in bytes.
     pub start: u32,
     pub count: u32,
-    pub padding: u32,
+    /// 1 if its operands are wanted while it waits for what it called, else 0.
+    pub waits: u32,
 }
 
 shared!(Spot, 16);

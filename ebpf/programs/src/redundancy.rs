@@ -43,6 +43,9 @@ use crate::{
 #[map]
 static REDUNDANCY_RING: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
+/// One sample in this many is sent of those in the interpreter's loop, in a function that another one called.
+const LOOPS_EVERY: u64 = 4;
+
 /// The watchpoints that are set. User space writes an entry before it sets the watchpoint.
 #[map]
 static REDUNDANCY_WATCHES: HashMap<WatchKey, Watch> = HashMap::with_max_entries(4096, 0);
@@ -59,16 +62,29 @@ fn send_registers(context: &PerfEventContext, walk: &Walk) {
     if sample.flags & flags::KERNEL_MODE != 0 || sample.frames == 0 || sample.native_frames < 2 {
         return;
     }
-    // The interpreter's own accesses are of no interest.
-    if loop_count(walk.words[0]).is_some() {
-        return;
-    }
-    let is_skipped = is_skipped();
+    // The interpreter's own accesses are of no interest, but a library may call a function of the program in a loop.
+    let part = match loop_count(walk.words[0]) {
+        Some(_) if sample.frames < 2 || is_left_out(LOOPS_EVERY) => return,
+        Some(_) => Part::Frames,
+        None if is_left_out(control(control::DECODE_EVERY)) => Part::Natives,
+        None => Part::All,
+    };
+    let is_skipped = matches!(part, Part::Natives);
     let record = ring::in_place(|record: *mut Registers| {
-        fill_registers(record, context, walk, is_skipped);
+        fill_registers(record, context, walk, part);
         true
     });
     ring::send(record, route(if is_skipped { Wake::Never } else { Wake::Now }));
+}
+
+/// How much of a sample is sent besides its registers.
+#[derive(Clone, Copy)]
+enum Part {
+    All,
+    /// Only the native frames.
+    Natives,
+    /// Only these and the Python frames.
+    Frames,
 }
 
 /// The route of this family's records. Traps and registers have a ring of their own, so that the thread that sets
@@ -79,7 +95,7 @@ fn route(wake: Wake) -> Route {
 }
 
 #[inline(always)]
-fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Walk, is_skipped: bool) {
+fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Walk, part: Part) {
     let sample = &walk.sample;
     // SAFETY: the record is ours until it is sent, and everything in it that user space reads is written; the context
     // of a perf event program is a bpf_perf_event_data, and the verifier checks each access.
@@ -113,20 +129,24 @@ fn fill_registers(record: *mut Registers, context: &PerfEventContext, walk: &Wal
         for index in 0..NATIVE {
             (*record).native[index] = walk.words[index];
         }
-        if is_skipped {
-            (*record).words = NOT_DECODED;
+        (*record).words = NOT_DECODED;
+        if matches!(part, Part::Natives) {
+            return;
+        }
+        let Some(innermost) = walk.python_frame(0) else { return };
+        ((*record).code, (*record).detail) = (innermost.address, innermost.detail);
+        (*record).path = path(walk);
+        (*record).caller = caller(&walk.layout, (*record).frame);
+        fill_callers(record, walk);
+        if matches!(part, Part::Frames) {
             return;
         }
         let (stack, bytes) = ((&raw mut (*record).stack).cast::<c_void>(), (STACK * 8) as u32);
         let sp = (*record).general[4] as *const c_void;
         let failed = bpf_probe_read_user(stack, bytes, sp) != 0;
         (*record).words = if failed { 0 } else { STACK as u32 };
-        let Some(innermost) = walk.python_frame(0) else { return };
-        ((*record).code, (*record).detail) = (innermost.address, innermost.detail);
-        (*record).path = path(walk);
-        (*record).caller = caller(&walk.layout, (*record).frame);
-        fill_callers(record, walk);
         prints::operands(record);
+        prints::waiting(record, &walk.layout);
     }
 }
 
@@ -168,11 +188,9 @@ fn path(walk: &Walk) -> u64 {
     sum
 }
 
-/// Whether this sample goes without stack and operands. Chosen at random, because a fixed stride could beat with the
-/// program.
+/// `false` for one in `every`. Chosen at random, because a fixed stride could beat with the program.
 #[inline(always)]
-fn is_skipped() -> bool {
-    let every = control(control::DECODE_EVERY);
+fn is_left_out(every: u64) -> bool {
     // SAFETY: the helper has no preconditions.
     every > 1 && u64::from(unsafe { bpf_get_prandom_u32() }) % every != 0
 }

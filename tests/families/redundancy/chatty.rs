@@ -32,7 +32,9 @@ fn loops(version: &str) {
     let found: Vec<(u64, &Value)> =
         findings_of(&recording, CHATTY).map(|finding| (line(finding), &finding["evidence"])).collect();
     let at = |name: &str| found.iter().find(|(line, _)| *line == json::count(&known[name], "/line"));
-    for (name, package, callee) in [("rows", "pandas", "iterrows"), ("means", "numpy", "mean")] {
+    for (name, package, callee) in
+        [("rows", "pandas", "iterrows"), ("means", "numpy", "mean"), ("called", "numpy", "__call__")]
+    {
         let Some((_, evidence)) = at(name) else { panic!("no {name} in {found:?}\n{}", calls(&recording)) };
         assert_eq!(evidence["package"], package);
         let called = json::text(evidence, "/callee");
@@ -42,7 +44,9 @@ fn loops(version: &str) {
         let is_right = seen < truth * FACTOR + OF_TRAPS && truth < seen * FACTOR + OF_TRAPS;
         assert!(is_right, "{name}: {seen} s, and in truth {truth} s");
     }
-    for name in ["whole", "long"] {
+    let called_back = at("called").map(|(_, evidence)| &evidence["called_back"]);
+    assert_eq!(called_back, Some(&Value::from("doubled")));
+    for name in ["sorts", "whole", "long"] {
         assert!(at(name).is_none(), "{name} is in {found:?}");
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::memory::{
     Arena, ArenaChange, Filled, MemInfoChange, Objects, Resident, Segment, SegmentChange, SegmentKind,
 };
-pub use self::redundancy::{Access, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
+pub use self::redundancy::{Access, CalledBy, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
 pub use self::waits::{GilHolder, GilWait, Sleep, WaitReason, Waker};
 use crate::package;
 use crate::transfer::{TransferChange, TransferThread, Transfers};

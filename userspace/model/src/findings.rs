@@ -1,5 +1,6 @@
 //! Findings: statements worth reading first, with the numbers that support them.
 
+pub mod advice;
 mod arena;
 mod board;
 mod gil;

@@ -24,9 +24,9 @@ pub mod transfer;
 pub mod views;
 
 pub use event::{
-    Access, Arena, ArenaChange, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait, MemInfoChange,
-    Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Refused, Resident, Sample, Sampler, Segment,
-    SegmentChange, SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
+    Access, Arena, ArenaChange, CalledBy, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait,
+    MemInfoChange, Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Refused, Resident, Sample, Sampler,
+    Segment, SegmentChange, SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
 };
 pub use family::Family;
 pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};

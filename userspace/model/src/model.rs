@@ -210,8 +210,8 @@ impl Model {
             }
             Event::Call(call) => {
                 if self.has_stack(call.stack) && self.sees(call.process, call.tid) {
-                    let origin = views::origin(self, call.process, call.stack);
-                    self.sums.redundancy.add_call(call, origin, views::innermost_line(self, call.stack));
+                    let origin = views::origin_of_call(self, call);
+                    self.sums.redundancy.add_call(call, origin);
                 }
             }
             Event::Watchpoints { counts, .. } => self.sums.redundancy.set_counts(*counts),

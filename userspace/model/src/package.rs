@@ -10,6 +10,9 @@ pub const STANDARD: &str = "python";
 const OF_ARRAYS: [&str; 12] =
     ["numpy", "pandas", "scipy", "torch", "paddle", "xarray", "polars", "cupy", "cudf", "pyarrow", "sklearn", "jax"];
 
+/// Packages whose functions call a function of their user for each element, where operators on the whole would do.
+const APPLY_FUNCTIONS: [&str; 5] = ["numpy", "pandas", "xarray", "polars", "cudf"];
+
 /// Folders that installed packages lie in.
 const SITES: [&str; 2] = ["site-packages", "dist-packages"];
 /// Folders above that of the standard library, such as `/usr/lib/python3.12`.
@@ -41,6 +44,11 @@ pub fn of_file(path: &str) -> Option<Arc<str>> {
 /// Whether the functions of an installed package work on whole arrays and tables.
 pub fn is_of_arrays(package: &str) -> bool {
     OF_ARRAYS.contains(&package)
+}
+
+/// Whether functions of an installed package call a function of their user for each element.
+pub fn applies_functions(package: &str) -> bool {
+    APPLY_FUNCTIONS.contains(&package)
 }
 
 /// Matches the names of the standard library's folder and archive: `python3.12`, `python3.13t`, `python312.zip`.

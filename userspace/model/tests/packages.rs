@@ -132,7 +132,15 @@ fn joins_that_copy_much_to_add_little_are_found() {
             let added = if number % 10 == 9 { copied } else { added };
             let (at, process, tid, stack, callee) = (Nanos(1), ProcessRef(0), Tid(1), StackId(0), "concatenate".into());
             let compared = Compared::Copied { copied, added };
-            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+            model.apply(&Event::Call(NativeCall {
+                at,
+                process,
+                tid,
+                stack,
+                callee,
+                called_by: CalledBy::default(),
+                compared,
+            }));
         }
         let report = Report::new(&model, &Selection::default(), None);
         let found = report.findings.into_iter().find(|finding| finding.id == "redundancy/copied");
@@ -156,7 +164,15 @@ fn what_a_package_repeats_is_not_the_callers_waste() {
         for _ in 0..20 {
             for compared in [Compared::Arguments { varying: 0 }, Compared::Result { same: true }] {
                 let (at, process, tid, callee) = (Nanos(1), ProcessRef(0), Tid(1), "type".into());
-                model.apply(&Event::Call(NativeCall { at, process, tid, stack: StackId(stack), callee, compared }));
+                model.apply(&Event::Call(NativeCall {
+                    at,
+                    process,
+                    tid,
+                    stack: StackId(stack),
+                    callee,
+                    called_by: CalledBy::default(),
+                    compared,
+                }));
             }
         }
         let report = Report::new(&model, &Selection::default(), None);
@@ -181,7 +197,15 @@ fn findings_name_the_line_of_the_library_and_the_one_that_led_there() {
             let (at, process, tid, stack, callee) = (Nanos(1), ProcessRef(0), Tid(1), StackId(id), "diff".into());
             for compared in [Compared::Arguments { varying: 0 }, Compared::Result { same: true }] {
                 let callee = std::sync::Arc::clone(&callee);
-                model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+                model.apply(&Event::Call(NativeCall {
+                    at,
+                    process,
+                    tid,
+                    stack,
+                    callee,
+                    called_by: CalledBy::default(),
+                    compared,
+                }));
             }
             model.apply(&Event::Pair(Pair {
                 at,

@@ -158,9 +158,25 @@ fn a_selected_time_has_only_its_own_events() {
         }
         if n < 40 {
             let (callee, compared) = ("cos".into(), Compared::Arguments { varying: 0 });
-            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+            model.apply(&Event::Call(NativeCall {
+                at,
+                process,
+                tid,
+                stack,
+                callee,
+                called_by: CalledBy::default(),
+                compared,
+            }));
             let compared = Compared::Result { same: true };
-            model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee: "cos".into(), compared }));
+            model.apply(&Event::Call(NativeCall {
+                at,
+                process,
+                tid,
+                stack,
+                callee: "cos".into(),
+                called_by: CalledBy::default(),
+                compared,
+            }));
             if let Event::Pair(pair) = pair(1, 0, 0, true) {
                 model.apply(&Event::Pair(Pair { at, ..pair }));
             }

@@ -32,7 +32,15 @@ fn calls(model: &mut Model, line: u32, same: u32, others: u32) {
     for number in 0..same + others {
         let (at, process, tid, stack, callee) = (Nanos(1), ProcessRef(0), Tid(1), StackId(line), "cos".into());
         let compared = Compared::Arguments { varying: u16::from(number >= same) << 1 };
-        model.apply(&Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+        model.apply(&Event::Call(NativeCall {
+            at,
+            process,
+            tid,
+            stack,
+            callee,
+            called_by: CalledBy::default(),
+            compared,
+        }));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command `pyobs`: parses arguments, wires the crates together, and returns an exit code.
 
+mod advice;
 mod cli;
 mod exit;
 mod logger;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     exit::say_panics_in_one_sentence();
     exit::code(cli::parse(std::env::args_os()).and_then(|verb| {
         logger::install(verb.as_ref());
+        advice::load();
         verbs::run(verb)
     }))
 }

@@ -10,11 +10,12 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     hash::mix,
-    process::NONE,
-    redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, class, period},
+    process::{Layout, NONE},
+    redundancy::{CALLERS, Caller, ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, class, period},
 };
 
 use crate::common::{
+    cpython::caller,
     frames::{LOWEST_OBJECT, TAG_BITS},
     maps::pid,
     memory::user,
@@ -54,6 +55,51 @@ const DIGITS: u64 = 12;
 /// A larger size or stride is not that of an array.
 const ELEMENTS: u64 = 1 << 40;
 
+/// Returns where the operands of an instruction begin in a frame that is at it, and their number.
+#[inline(always)]
+fn located(spot: &Spot, frame: u64) -> Option<(u64, u32)> {
+    let base = if spot.pointer == NONE { frame } else { user(frame.wrapping_add(spot.pointer.into()))? };
+    Some((base.wrapping_add(spot.start.into()), spot.count))
+}
+
+/// Fills in the operands that the innermost of the record's callers waits with, if user space wants those of any.
+#[inline(always)]
+pub fn waiting(record: *mut Registers, layout: &Layout) {
+    let mut found = None;
+    // SAFETY: the record is the caller's, who has filled in the header and the callers.
+    let (pid, time) = unsafe {
+        (*record).waiting.frame = 0;
+        ((*record).header.pid, (*record).header.time)
+    };
+    for index in 0..CALLERS {
+        // SAFETY: as above, and the index is below the array's length.
+        let Caller { frame, code, detail, .. } = unsafe { (*record).callers[index] };
+        if frame == 0 {
+            break;
+        }
+        // SAFETY: an entry that is taken away while it is read is one that was there.
+        let spot = unsafe { REDUNDANCY_SPOTS.get(SpotKey { pid, padding: 0, code, detail }) };
+        if let Some(spot) = spot
+            && spot.waits != 0
+        {
+            found = located(spot, frame).map(|(start, count)| (frame, start, count));
+            break;
+        }
+    }
+    let Some((frame, start, count)) = found else { return };
+    // SAFETY: as above.
+    unsafe {
+        ((*record).waiting.frame, (*record).waiting.caller) = (frame, caller(layout, frame));
+        (*record).waiting.operands_at = start;
+    }
+    for index in 0..OPERANDS {
+        let is_there = index < count as usize;
+        let operand = if is_there { operand(pid, start + 8 * index as u64, time) } else { Operand::default() };
+        // SAFETY: as above.
+        unsafe { (*record).waiting.operands[index] = operand };
+    }
+}
+
 /// Fills in the operands of the instruction that the record's frame is at, if user space knows where they are.
 #[inline(always)]
 pub fn operands(record: *mut Registers) {
@@ -64,11 +110,8 @@ pub fn operands(record: *mut Registers) {
     };
     // SAFETY: an entry that is taken away while it is read is one that was there.
     let spot = unsafe { REDUNDANCY_SPOTS.get(key) };
-    let start = spot.and_then(|spot| {
-        let base = if spot.pointer == NONE { frame } else { user(frame.wrapping_add(spot.pointer.into()))? };
-        Some(base.wrapping_add(spot.start.into()))
-    });
-    let count = spot.map_or(0, |spot| spot.count);
+    let (start, count) =
+        spot.and_then(|spot| located(spot, frame)).map_or((None, 0), |(start, count)| (Some(start), count));
     // SAFETY: as above.
     unsafe {
         (*record).operands_at = start.unwrap_or(0);

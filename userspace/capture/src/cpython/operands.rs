@@ -36,15 +36,17 @@ pub struct Operands {
     pub called: Option<u32>,
 }
 
-/// The operands of the instruction at a byte offset, if it calls or computes and everything needed is known.
+/// The operands of the instruction at a byte offset, if it calls or computes and everything needed is known. In a frame that
+/// waits for what it called, the offset may lie in the instruction's caches (3.11 and 3.12).
 pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> {
     let effects = effects::of(version)?;
     if bytecode.len() > BYTECODE_MAX || !offset.is_multiple_of(UNIT) {
         return None;
     }
-    let depth = depths(version, effects, bytecode).get(offset / UNIT).copied().flatten()?;
-    let (name, _) = effects.get(*bytecode.get(offset)?)?;
-    let argument = argument(version, effects, bytecode, offset / UNIT);
+    let unit = instruction_start(version, effects, bytecode, offset / UNIT);
+    let depth = depths(version, effects, bytecode).get(unit).copied().flatten()?;
+    let (name, _) = effects.get(number_of(bytecode, unit)?)?;
+    let argument = argument(version, effects, bytecode, unit);
     let name = if name == "BINARY_OP" && argument == SUBSCRIPT && version.minor >= 14 { "BINARY_SUBSCR" } else { name };
     let (count, called) = taken(name, argument)?;
     let names = u32::from(matches!(name, "CALL_KW" | "CALL_FUNCTION_KW"));
@@ -69,13 +71,18 @@ pub struct Located {
 pub fn locate(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Located> {
     let (start, bytecode) = bytecode(memory, layout, code)?;
     let operands = at(version, &bytecode, offset as usize)?;
-    let instruction = match layout.frame.position {
+    let instruction = instruction_at(layout, code, start, offset);
+    let Value { pointer, start } = value(memory, layout, code, operands.below)?;
+    Some(Located { operands, pointer, start, instruction })
+}
+
+/// As in [`Located`], of the instruction at a byte offset of the bytecode that starts at `start`.
+fn instruction_at(layout: &Layout, code: u64, start: u64, offset: u32) -> u64 {
+    match layout.frame.position {
         Position::ByteIndex => code.wrapping_add(offset.into()),
         Position::UnitIndex => code.wrapping_add(u64::from(offset) / UNIT as u64),
         _ => start.wrapping_add(offset.into()),
-    };
-    let Value { pointer, start } = value(memory, layout, code, operands.below)?;
-    Some(Located { operands, pointer, start, instruction })
+    }
 }
 
 /// Where a value of the stack is in a frame.
@@ -86,11 +93,47 @@ pub struct Value {
     pub start: u32,
 }
 
-/// Where the instruction at a byte offset will put its result. In a frame that waits for what it called, the offset may
-/// lie in the instruction's caches (3.11 and 3.12).
-pub fn locate_result(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<Value> {
-    let (_, bytecode) = bytecode(memory, layout, code)?;
-    value(memory, layout, code, result_at(version, &bytecode, offset as usize)?)
+/// Where an instruction will put its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultAt {
+    pub value: Value,
+    /// As in [`Located`], unless the frame waits for what it called.
+    pub instruction: u64,
+    /// No instruction of the code object runs twice in one call.
+    pub is_straight: bool,
+}
+
+/// Where the instruction at a byte offset will put its result. The offset may lie in its caches, as for [`at`].
+pub fn locate_result(
+    memory: &impl Memory,
+    version: Version,
+    layout: &Layout,
+    code: u64,
+    offset: u32,
+) -> Option<ResultAt> {
+    let (start, bytecode) = bytecode(memory, layout, code)?;
+    let value = value(memory, layout, code, result_at(version, &bytecode, offset as usize)?)?;
+    let instruction = instruction_at(layout, code, start, offset);
+    Some(ResultAt { value, instruction, is_straight: is_straight(version, &bytecode) })
+}
+
+/// Whether bytecode has no jump back. `false` if not all of it is understood.
+fn is_straight(version: Version, bytecode: &[u8]) -> bool {
+    let Some(effects) = effects::of(version) else { return false };
+    let units = bytecode.len() / UNIT;
+    let mut unit = 0;
+    while unit < units {
+        let Some((_, instruction)) = effects.get(bytecode[unit * UNIT]) else { return false };
+        let next = unit + 1 + usize::from(instruction.caches);
+        if let Some(jump) = instruction.jump {
+            let argument = argument(version, effects, bytecode, unit);
+            if target(version, jump, next, argument).is_none_or(|target| target <= unit) {
+                return false;
+            }
+        }
+        unit = next;
+    }
+    true
 }
 
 /// The number of values below the result of the instruction at a byte offset.
@@ -287,6 +330,19 @@ mod tests {
             "each is where its first operand was, or on top"
         );
         assert_eq!([6, 10].map(result), [None, None], "they call nothing");
+    }
+
+    #[test]
+    fn a_loop_is_not_straight() {
+        let version = Version::new(3, 8, 18);
+        // LOAD_FAST, POP_JUMP_IF_FALSE to 8, LOAD_CONST, RETURN_VALUE, LOAD_FAST, RETURN_VALUE
+        assert!(is_straight(version, &[124, 0, 114, 8, 100, 1, 83, 0, 124, 0, 83, 0]));
+        // FOR_ITER, STORE_FAST, JUMP_ABSOLUTE to 0
+        assert!(!is_straight(version, &[93, 4, 125, 0, 113, 0, 100, 0, 83, 0]));
+        assert!(!is_straight(version, &[255, 0]), "there is no such instruction");
+        // JUMP_BACKWARD
+        assert!(!is_straight(Version::new(3, 12, 1), &[151, 0, 140, 2, 83, 0]));
+        assert!(is_straight(Version::new(3, 12, 1), &[151, 0, 100, 0, 83, 0]));
     }
 
     #[test]

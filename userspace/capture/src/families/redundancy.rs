@@ -7,10 +7,12 @@
 //! the stacks, which the session names.
 
 mod armer;
+mod boundary;
 mod calls;
 mod code;
 mod collector;
 mod emulator;
+mod frames;
 mod messages;
 mod pairs;
 mod place;
@@ -18,9 +20,11 @@ mod programs;
 mod shares;
 mod slots;
 mod source;
+mod state;
 mod threads;
 mod token_bucket;
 mod turns;
+mod values;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -35,14 +39,15 @@ use aya::maps::{HashMap as BpfMap, MapData, RingBuf};
 use pyobs_abi::record;
 use pyobs_abi::redundancy::{Watch, WatchKey};
 use pyobs_model::{
-    Access, Compared, Event, Family, Nanos, NativeCall, Pair, ProcessRef, Reason, Sample, StackId, Tid, Touched,
-    Watchpoints,
+    Access, CalledBy, Compared, Event, Family, Nanos, NativeCall, Pair, ProcessRef, Reason, Sample, StackId, Tid,
+    Touched, Watchpoints,
 };
 
 use self::armer::Armer;
 use self::calls::{Calls, Interpreter, Observed};
 use self::messages::{Message, Order};
 use self::token_bucket::SETTING;
+use self::turns::Callee;
 use crate::blocking;
 use crate::family::FamilySpec;
 use crate::kernel::release;
@@ -265,14 +270,17 @@ impl Redundancy {
                     events,
                 )
             }
-            Message::Result { pid, tid, watch, number, callee, same } => {
+            Message::Result { pid, tid, watch, number, callee, called_by, same } => {
                 let compared = Compared::Result { same: *same };
-                let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, callee, compared);
+                let by = *called_by;
+                let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, (callee, by), compared);
                 self.trapped(*pid, *watch, [*number], call, events)
             }
             Message::Turns { pid, tid, watch, number, callee, turns, time } => {
+                let Callee { name, is_callback } = callee;
                 let compared = Compared::Turns { count: *turns, time: Nanos(*time) };
-                let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, callee, compared);
+                let by = if *is_callback { CalledBy::Library } else { CalledBy::Program };
+                let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, (name, by), compared);
                 self.trapped(*pid, *watch, [*number], call, events)
             }
         };
@@ -290,9 +298,8 @@ impl Redundancy {
         let Sampled { process, stack, weight } = self.samples.remove(&(tid.0, at))?;
         let (touched, element_of) = (touched.clone(), element_of.clone());
         events.push(Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }));
-        for Observed { callee, compared } in calls {
-            let (callee, compared) = (Arc::clone(callee), *compared);
-            events.push(Event::Call(NativeCall { at, process, tid, stack, callee, compared }));
+        for Observed { callee, called_by, compared } in calls {
+            events.push(called(at, process, tid.0, stack, (callee, *called_by), *compared));
         }
         Some(())
     }
@@ -386,8 +393,15 @@ impl Redundancy {
     }
 }
 
-fn called(at: Nanos, process: ProcessRef, tid: u32, stack: StackId, callee: &Arc<str>, compared: Compared) -> Event {
-    Event::Call(NativeCall { at, process, tid: Tid(tid), stack, callee: Arc::clone(callee), compared })
+fn called(
+    at: Nanos,
+    process: ProcessRef,
+    tid: u32,
+    stack: StackId,
+    (callee, called_by): (&Arc<str>, CalledBy),
+    compared: Compared,
+) -> Event {
+    Event::Call(NativeCall { at, process, tid: Tid(tid), stack, callee: Arc::clone(callee), called_by, compared })
 }
 
 /// The number of samples at the full rate that a sample of this weight represents. The budget may have

@@ -312,7 +312,15 @@ fn array() -> Touched {
 fn called_again() -> Vec<Event> {
     let call = |compared| {
         let (at, process, callee) = (Nanos(1), PROCESS, "cos".into());
-        Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared })
+        Event::Call(NativeCall {
+            at,
+            process,
+            tid: MAIN,
+            stack: COMPUTES,
+            callee,
+            called_by: CalledBy::default(),
+            compared,
+        })
     };
     let compared = [Compared::Arguments { varying: 0 }, Compared::Result { same: true }];
     (0..30).flat_map(|_| compared.map(call).into_iter().chain([access(None, None)])).collect()
@@ -321,7 +329,15 @@ fn called_again() -> Vec<Event> {
 fn copies() -> Vec<Event> {
     let (at, process, callee) = (Nanos(1), PROCESS, "concatenate".into());
     let compared = Compared::Copied { copied: 8000, added: 8 };
-    let call = Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared });
+    let call = Event::Call(NativeCall {
+        at,
+        process,
+        tid: MAIN,
+        stack: COMPUTES,
+        callee,
+        called_by: CalledBy::default(),
+        compared,
+    });
     (0..30).flat_map(|_| [call.clone(), access(None, None)]).collect()
 }
 
@@ -329,7 +345,15 @@ fn copies() -> Vec<Event> {
 fn chatty() -> Vec<Event> {
     let (at, process, callee) = (Nanos(1), PROCESS, "DataFrame.iterrows".into());
     let compared = Compared::Turns { count: 20, time: Nanos(480_000) };
-    let timed = Event::Call(NativeCall { at, process, tid: MAIN, stack: COMPUTES, callee, compared });
+    let timed = Event::Call(NativeCall {
+        at,
+        process,
+        tid: MAIN,
+        stack: COMPUTES,
+        callee,
+        called_by: CalledBy::default(),
+        compared,
+    });
     (0..60).map(|tick| sample(Nanos(tick * 10 * MS), ITERATES)).chain([timed]).collect()
 }
 

@@ -109,7 +109,34 @@ pub struct Pair {
     pub unread: Option<bool>,
 }
 
-/// A native call made by Python, compared with the last call seen at the same instruction.
+/// Which Python code makes a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CalledBy {
+    /// The innermost frame of the stack.
+    #[default]
+    Innermost,
+    /// The innermost frame of the program's own code, and the callee is part of a package.
+    Program,
+    /// A library, and the callee is a function of the program.
+    Library,
+}
+
+impl CalledBy {
+    /// The name in recordings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Innermost => "innermost",
+            Self::Program => "program",
+            Self::Library => "library",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Innermost, Self::Program, Self::Library].into_iter().find(|by| by.name() == name)
+    }
+}
+
+/// A call made by Python, compared with the last call seen at the same instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeCall {
     pub at: Nanos,
@@ -118,6 +145,7 @@ pub struct NativeCall {
     pub stack: StackId,
     /// The callee's name or type if it has one, otherwise the instruction. Comes unmodified from the watched process.
     pub callee: Arc<str>,
+    pub called_by: CalledBy,
     pub compared: Compared,
 }
 
@@ -135,8 +163,7 @@ pub enum Compared {
         copied: u64,
         added: u64,
     },
-    /// Not compared: the program calls it in a loop, and this is how long that number of turns took, from one result to the
-    /// next.
+    /// Not compared: it is called in a loop, and this is how long that number of turns took, from one result to the next.
     Turns {
         count: u32,
         time: Nanos,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 pub use self::accesses::{Accesses, DISPATCH, Names};
-pub use self::calls::{CallFrom, CallOf, CallSum};
+pub use self::calls::{CallFrom, CallOf, CallSum, Depth};
 use self::folded::{Folded, Suspect};
 use self::pairs::is_array_store;
 pub use self::pairs::{PairOf, PairSum};
@@ -66,7 +66,7 @@ impl Timed for Access {
     }
 }
 
-impl Timed for (NativeCall, bool) {
+impl Timed for (NativeCall, Depth) {
     fn at(&self) -> Nanos {
         self.0.at
     }
@@ -81,8 +81,7 @@ impl Timed for (Pair, Option<RegionId>) {
 #[derive(Debug)]
 pub struct Redundancy {
     accesses: Past<At<Access>>,
-    /// With [`CallFrom::is_inner`].
-    calls: Past<At<(NativeCall, bool)>>,
+    calls: Past<At<(NativeCall, Depth)>>,
     pairs: Past<(Pair, Option<RegionId>)>,
     folded: Folded,
     /// Interned names of types, arrays and functions.
@@ -127,15 +126,13 @@ impl Redundancy {
         }
     }
 
-    /// `innermost` is the Python line that makes the call.
-    pub fn add_call(&mut self, call: &NativeCall, origin: Option<Origin>, innermost: Option<FrameId>) {
-        let Some(origin) = origin else { return };
+    pub fn add_call(&mut self, call: &NativeCall, origin: Option<(Origin, Depth)>) {
+        let Some((origin, depth)) = origin else { return };
         let callee = self.name(&call.callee);
-        let is_inner = innermost != Some(origin.line.frame);
-        let event = (NativeCall { callee, ..call.clone() }, is_inner);
+        let event = (NativeCall { callee, ..call.clone() }, depth);
         let oldest = self.calls.push(At { origin, event });
-        if let Some(At { origin, event: (call, is_inner) }) = oldest.filter(|_| self.calls.has_sums()) {
-            self.folded.call(CallFrom { origin, callee: call.callee, is_inner }, &CallSum::of(call.compared));
+        if let Some(At { origin, event: (call, depth) }) = oldest.filter(|_| self.calls.has_sums()) {
+            self.folded.call(CallFrom { origin, callee: call.callee, depth }, &CallSum::of(call.compared));
         }
     }
 
@@ -206,10 +203,9 @@ impl Redundancy {
     /// The sums of the calls in `selection`.
     pub fn calls(&self, selection: &Selection) -> BTreeMap<CallFrom, CallSum> {
         let mut sums = self.summed_in(selection).map(|folded| folded.calls(selection)).unwrap_or_default();
-        for At { origin, event: (call, is_inner) } in self.calls.since_then(selection.from) {
+        for At { origin, event: (call, depth) } in self.calls.since_then(selection.from) {
             if selection.has(call.process, call.tid, call.at) {
-                let (callee, is_inner) = (Arc::clone(&call.callee), *is_inner);
-                let key = CallFrom { origin: *origin, callee, is_inner };
+                let key = CallFrom { origin: *origin, callee: Arc::clone(&call.callee), depth: *depth };
                 sums.entry(key).or_default().add(&CallSum::of(call.compared));
             }
         }

@@ -9,8 +9,9 @@ mod chatty;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::advice::{self, About};
 use super::{Cost, Evidence, Finding, Severity, Target, place};
-use crate::families::redundancy::{Accesses, CallOf, CallSum, Line, PairSum, Verdict};
+use crate::families::redundancy::{Accesses, CallOf, CallSum, Depth, Line, PairSum, Verdict};
 use crate::number::size;
 use crate::views::{self, RedundancyView};
 use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched, package};
@@ -18,8 +19,6 @@ use crate::{FrameId, Model, PairKind, ProcessRef, Selection, Touched, package};
 /// The minimum share of its process's CPU time that a line's native code must have.
 const LEAST: f64 = 0.01;
 const RECOMPUTED: &str = "redundancy/recomputed";
-/// The advice.
-const KEEP: &str = "Make the call once before the loop, or keep its result.";
 /// The share of samples from which dispatch is serious.
 const SERIOUS: f64 = 0.25;
 
@@ -30,18 +29,31 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut lines: Vec<_> = view.lines.iter().map(|(line, sum)| (*line, &sum.accesses)).collect();
     lines.sort_by_key(|(_, sum)| Reverse(sum.weight));
     lines.retain(|(line, _)| view.share(*line) >= LEAST);
-    let hot: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
     let rate_hz = model.meta().rate_hz;
     let chatty = view.chatty.iter();
     found
         .extend(chatty.filter_map(|(line, of)| chatty::finding(&at(*line), of, view.share_of_library(*line, rate_hz))));
     let lines = lines.into_iter().filter(|(line, _)| !is_part_of_chatty(model, &view, *line));
     found.extend(lines.filter_map(|(line, sum)| dispatch(&at(line), sum, view.share(line))));
+    let repeated: BTreeSet<(Line, &str)> = view
+        .calls
+        .iter()
+        .filter(|(call, sum)| call.depth == Depth::Program && sum.are_repeated() == Verdict::Found)
+        .map(|(call, _)| (call.line, &*call.callee))
+        .collect();
+    // What a repeated call does below it repeats, too.
+    let is_part = |call: &CallOf| match call.depth {
+        Depth::Line => repeated.contains(&(call.line, &*call.callee)),
+        Depth::Below => repeated.iter().any(|(line, _)| *line == call.line),
+        Depth::Program => false,
+    };
     // A line may have many calls that take little time each.
     for (call, sum) in &view.calls {
-        if hot.contains(&call.line) && view.is_of_line(call, sum) {
+        if view.share_around(call) >= LEAST && view.is_of_line(call, sum) {
             let at = at(call.line);
-            found.extend(again(&at, call, sum, view.share_of_call(call, sum.compared)));
+            if !is_part(call) {
+                found.extend(again(&at, call, sum, view.share_of_call(call, sum.compared)));
+            }
             found.extend(copied(&at, call, sum, view.share_of_call(call, sum.joins)));
         }
     }
@@ -236,7 +248,8 @@ fn again(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Findi
         ("same_results", Evidence::Count(same_results)),
     ];
     let cost = Cost::time(native * same as f64 / compared.max(1) as f64);
-    Some(at.finding(RECOMPUTED, severity(native), (summary, detail, KEEP), evidence, cost))
+    let words = (summary, detail, advice::about(About::Recomputed, None, callee));
+    Some(at.finding(RECOMPUTED, severity(native), words, evidence, cost))
 }
 
 /// Calls that copy an array to append a little to it.
@@ -251,7 +264,7 @@ fn copied(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Find
         "In {copies} of {joins} samples of this call, little was joined to a large array: on average {more} to {each}. Each such \
          call copies all that is there already, so the time grows with the square of the number of calls."
     );
-    let advice = "Collect the parts in a list and join them once, or make the array in its final size and fill it.";
+    let advice = advice::about(About::Copied, None, callee);
     let summary = format!("{} copies {each} to add {more} at each call of {callee}", at.name());
     let evidence = [
         ("callee", Evidence::Text(callee.to_string())),
@@ -287,7 +300,8 @@ impl Of<'_> {
             self.shape
         );
         let summary = format!("{} stored the same values {equal} of {compared} times", self.at.name());
-        Some(self.finding(RECOMPUTED, Severity::Warning, (summary, detail, KEEP), equal))
+        let advice = advice::about(About::Recomputed, None, "");
+        Some(self.finding(RECOMPUTED, Severity::Warning, (summary, detail, advice), equal))
     }
 
     /// `over` is the line that overwrites most of the stored values.

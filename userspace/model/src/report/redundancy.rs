@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{FrameOut, RegionOut, StackOut, pid, source::Source};
-use crate::families::redundancy::{Line, PairSum};
+use crate::families::redundancy::{Depth, Line, PairSum};
 use crate::views::{self, LineSum, PairNode, RedundancyView, pair_tree};
 use crate::{FrameId, Model, Nanos, PairKind, Pid, Selection, Tid};
 
@@ -195,7 +195,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             caller: frame(caller)?,
             caller_share,
             callee: call.callee.to_string(),
-            inner: call.is_inner,
+            inner: call.depth == Depth::Below,
             samples: sum.compared,
             enough_data: sum.is_enough(),
             same_arguments: sum.same,

@@ -1,11 +1,12 @@
 //! The time that lines of the program spend in Python code of libraries of arrays and tables, and below it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::library_call;
+use super::{CalledBack, called_back, library_call};
+use crate::families::cpu::CpuSum;
 use crate::families::redundancy::Line;
-use crate::{FrameKind, Model, Nanos, Selection, StackId};
+use crate::{FrameId, FrameKind, Model, Nanos, Selection, StackId};
 
 /// A function of a library.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +24,9 @@ pub struct LibraryTime {
     pub interpreted: u64,
     /// What the line calls, in samples.
     callees: BTreeMap<LibraryFunction, u64>,
+    /// Functions of the program that the library calls back, in samples, and their lines.
+    callbacks: BTreeMap<Arc<str>, u64>,
+    callback_lines: BTreeSet<FrameId>,
 }
 
 impl LibraryTime {
@@ -30,23 +34,46 @@ impl LibraryTime {
     pub fn callee(&self) -> Option<&LibraryFunction> {
         self.callees.iter().max_by_key(|(_, samples)| **samples).map(|(callee, _)| callee)
     }
+
+    /// The function of the program that the library calls back most.
+    pub fn callback(&self) -> Option<&Arc<str>> {
+        self.callbacks.iter().max_by_key(|(_, samples)| **samples).map(|(name, _)| name)
+    }
+
+    /// The lines of the functions that the library calls back.
+    pub fn callback_lines(&self) -> impl Iterator<Item = FrameId> + use<'_> {
+        self.callback_lines.iter().copied()
+    }
+
+    fn add(&mut self, model: &Model, stack: StackId, callee: FrameId, sum: &CpuSum) {
+        self.samples += sum.samples;
+        self.time = self.time.saturating_add(sum.time);
+        if is_interpreted(model, stack) {
+            self.interpreted += sum.samples;
+        }
+        if let Some(callee) = model.frame(callee) {
+            let package = callee.package.clone().unwrap_or_default();
+            let callee = LibraryFunction { package, name: Arc::clone(&callee.function) };
+            *self.callees.entry(callee).or_default() += sum.samples;
+        }
+    }
 }
 
-/// By line of the program.
+/// By line of the program. What a library calls back counts for the line that calls the library, too.
 pub fn library_times(model: &Model, selection: &Selection) -> BTreeMap<Line, LibraryTime> {
     let mut times: BTreeMap<Line, LibraryTime> = BTreeMap::new();
     for (place, sum) in model.cpu().sums(selection) {
-        let Some((frame, callee)) = library_call(model, place.stack) else { continue };
-        let Some(callee) = model.frame(callee) else { continue };
-        let time = times.entry(Line { process: place.process, frame }).or_default();
-        time.samples += sum.samples;
-        time.time = time.time.saturating_add(sum.time);
-        if is_interpreted(model, place.stack) {
-            time.interpreted += sum.samples;
+        let process = place.process;
+        if let Some((frame, callee)) = library_call(model, place.stack) {
+            times.entry(Line { process, frame }).or_default().add(model, place.stack, callee, &sum);
         }
-        let package = callee.package.clone().unwrap_or_default();
-        let callee = LibraryFunction { package, name: Arc::clone(&callee.function) };
-        *time.callees.entry(callee).or_default() += sum.samples;
+        if let Some(CalledBack { line, callee, function }) = called_back(model, place.stack) {
+            let time = times.entry(Line { process, frame: line }).or_default();
+            time.add(model, place.stack, callee, &sum);
+            let name = model.frame(function).map(|frame| Arc::clone(&frame.function)).unwrap_or_default();
+            *time.callbacks.entry(name).or_default() += sum.samples;
+            time.callback_lines.insert(function);
+        }
     }
     times
 }

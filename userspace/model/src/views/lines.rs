@@ -1,8 +1,8 @@
 //! The line of the program that a stack belongs to.
 
-use crate::families::redundancy::{Line, Origin};
+use crate::families::redundancy::{Depth, Line, Origin};
 use crate::package::{self, STANDARD};
-use crate::{Frame, FrameId, FrameKind, Model, ProcessRef, StackId};
+use crate::{CalledBy, Frame, FrameId, FrameKind, Model, NativeCall, ProcessRef, StackId};
 
 /// Module names of the interpreter and the libraries below it.
 const INTERPRETERS: [&str; 6] = ["python", "libpython", "libc.so", "libc-", "libpthread", "ld-"];
@@ -32,6 +32,22 @@ pub fn origin(model: &Model, process: ProcessRef, stack: StackId) -> Option<Orig
     Some(Origin { line: Line { process, frame }, caller })
 }
 
+/// Which lines a call belongs to, and how deep below them it is. A function that a library calls belongs to the line of the
+/// program that calls the library.
+pub fn origin_of_call(model: &Model, call: &NativeCall) -> Option<(Origin, Depth)> {
+    let NativeCall { process, stack, called_by, .. } = *call;
+    let of_program = |frame| (Origin { line: Line { process, frame }, caller: frame }, Depth::Program);
+    match called_by {
+        CalledBy::Innermost => {
+            let origin = origin(model, process, stack)?;
+            let is_own = innermost_line(model, stack) == Some(origin.line.frame);
+            Some((origin, if is_own { Depth::Line } else { Depth::Below }))
+        }
+        CalledBy::Program => users_line(model, stack).map(of_program),
+        CalledBy::Library => called_back(model, stack).map(|called| of_program(called.line)),
+    }
+}
+
 /// The line that called the native code at the leaf of a stack: the innermost Python frame outside the package of that code.
 pub fn calling_line(model: &Model, stack: StackId) -> Option<FrameId> {
     let package = native_package(model, stack);
@@ -42,7 +58,7 @@ pub fn calling_line(model: &Model, stack: StackId) -> Option<FrameId> {
 }
 
 /// The innermost Python frame.
-pub fn innermost_line(model: &Model, stack: StackId) -> Option<FrameId> {
+fn innermost_line(model: &Model, stack: StackId) -> Option<FrameId> {
     innermost(model, stack, |_| true)
 }
 
@@ -61,6 +77,32 @@ pub fn library_call(model: &Model, stack: StackId) -> Option<(FrameId, FrameId)>
     let callee = frames[own + 1..].iter().find(|id| python(id).is_some_and(is_written))?;
     let package = python(callee)?.package.as_deref()?;
     package::is_of_arrays(package).then_some((frames[own], *callee))
+}
+
+/// A function of the program that a library calls for one element after the other.
+pub struct CalledBack {
+    /// The line of the program that calls the library, and the function that it calls.
+    pub line: FrameId,
+    pub callee: FrameId,
+    /// The function of the program that the library calls.
+    pub function: FrameId,
+}
+
+/// `None` if no library of arrays calls the program's code there.
+pub fn called_back(model: &Model, stack: StackId) -> Option<CalledBack> {
+    let written =
+        |id: &&FrameId| model.frame(**id).filter(|frame| frame.kind == FrameKind::Python).is_some_and(is_written);
+    let frames: Vec<FrameId> = model.stack(stack).iter().rev().filter(written).copied().collect();
+    let is_of = |id: FrameId, is_meant: fn(&str) -> bool| {
+        model.frame(id).and_then(|frame| frame.package.as_deref()).is_some_and(is_meant)
+    };
+    let is_own = |id: FrameId| model.frame(id).is_some_and(is_own);
+    let is_called_back = |pair: &[FrameId]| is_own(pair[0]) && is_of(pair[1], package::applies_functions);
+    let inner = frames.windows(2).position(is_called_back)?;
+    let outer = inner + 1 + frames[inner + 1..].iter().position(|id| is_own(*id))?;
+    let callee = frames[outer - 1];
+    let found = CalledBack { line: frames[outer], callee, function: frames[inner] };
+    is_of(callee, package::is_of_arrays).then_some(found)
 }
 
 /// The package whose native code the innermost Python frame calls. The interpreter's own, and that of the libraries below it,

@@ -25,7 +25,7 @@ pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, memin
 pub use cpu_frames::{CpuLineRow, CpuLines, CpuRow, cpu_frames, cpu_lines};
 pub use frames::{FrameRow, FramesView, frames};
 pub use library::{LibraryFunction, LibraryTime};
-pub use lines::{asked_at, calling_line, innermost_line, library_call, origin, own_line};
+pub use lines::{CalledBack, asked_at, called_back, calling_line, library_call, origin, origin_of_call, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};
 pub use native::Native;
 pub use pairs::{PairNode, pair_tree};

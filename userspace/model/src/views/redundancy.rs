@@ -2,10 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::library::{LibraryTime, library_times};
 use super::{calling_line, origin, processes};
-use crate::families::redundancy::{Accesses, CallFrom, CallOf, CallSum, EQUAL, Line, Origin, PairOf, PairSum, Verdict};
+use crate::families::redundancy::{
+    Accesses, CallFrom, CallOf, CallSum, Depth, EQUAL, Line, Origin, PairOf, PairSum, Verdict,
+};
 use crate::{Family, FrameId, Model, Nanos, Pair, PairKind, ProcessRef, RegionId, Selection, StackId};
 
 /// The least share of the native code below a line of the program for which a library's line stands for itself. The code of
@@ -16,7 +19,7 @@ const OWN_SHARE: f64 = 0.1;
 const INNER_SHARE: f64 = 0.25;
 
 /// The least share of its process's CPU time that a line must spend in a library to be chatty.
-const CHATTY: f64 = 0.05;
+const CHATTY: f64 = 0.02;
 /// The longest turn of a loop whose calls are small, and the fewest turns that tell.
 const TURN_MAX: Nanos = Nanos(500_000);
 const TURNS: u64 = 8;
@@ -25,6 +28,8 @@ const TURNS: u64 = 8;
 #[derive(Clone, Debug)]
 pub struct Chatty {
     pub library: LibraryTime,
+    /// The function of the program that the library calls, if it is that which is called in a loop.
+    pub callback: Option<Arc<str>>,
     /// The part of its samples in the library that work on no data: those in the interpreter and, judged by the accesses
     /// whose address is known, those in native code.
     pub overhead: f64,
@@ -58,6 +63,8 @@ pub struct RedundancyView {
     pub chatty: BTreeMap<Line, Chatty>,
     /// The lines that stand for themselves under their callers.
     own: BTreeSet<Origin>,
+    /// All native code below each line of the program, whichever line it belongs to.
+    below: BTreeMap<Line, Accesses>,
     /// CPU time of each process, as samples at the full rate.
     samples: BTreeMap<ProcessRef, f64>,
     /// The share of the samples whose calls were examined.
@@ -67,9 +74,25 @@ pub struct RedundancyView {
 impl RedundancyView {
     /// A line's native code as a share of its process's CPU time.
     pub fn share(&self, line: Line) -> f64 {
-        let weight = self.lines.get(&line).map_or(0.0, |sum| sum.accesses.weight as f64);
-        let all = self.samples.get(&line.process).copied().unwrap_or(0.0).max(weight);
+        self.share_of(line.process, self.lines.get(&line).map(|sum| &sum.accesses))
+    }
+
+    fn share_of(&self, process: ProcessRef, accesses: Option<&Accesses>) -> f64 {
+        let weight = accesses.map_or(0.0, |sum| sum.weight as f64);
+        let all = self.samples.get(&process).copied().unwrap_or(0.0).max(weight);
         if all > 0.0 { weight / all } else { 0.0 }
+    }
+
+    /// The native code that a call can be a part of, as a share of its process's CPU time.
+    pub fn share_around(&self, call: &CallOf) -> f64 {
+        self.share_of(call.line.process, self.accesses_around(call))
+    }
+
+    fn accesses_around(&self, call: &CallOf) -> Option<&Accesses> {
+        match call.depth {
+            Depth::Line | Depth::Below => self.lines.get(&call.line).map(|sum| &sum.accesses),
+            Depth::Program => self.below.get(&call.line),
+        }
     }
 
     /// The share of its process's CPU time that a chatty line spends in the library.
@@ -85,19 +108,28 @@ impl RedundancyView {
 
     /// The share of a call.
     pub fn share_of_call(&self, call: &CallOf, compared: u64) -> f64 {
-        self.share(call.line) * self.part_of_line(call, compared)
+        self.share_around(call) * self.part_of_line(call, compared)
     }
 
-    /// A call's part of its line's samples that were examined.
+    /// A call's part of its line's samples that were examined. A call of a package is often over before it can be: of these,
+    /// its part of all that were.
     fn part_of_line(&self, call: &CallOf, compared: u64) -> f64 {
-        let samples = self.lines.get(&call.line).map_or(0.0, |sum| sum.accesses.samples as f64 * self.examined);
+        let samples = match call.depth {
+            Depth::Program => {
+                let others = self.calls.iter().filter(|(of, _)| of.line == call.line && of.depth == Depth::Program);
+                others.map(|(_, sum)| sum.compared).sum::<u64>() as f64
+            }
+            Depth::Line | Depth::Below => {
+                self.accesses_around(call).map_or(0.0, |sum| sum.samples as f64 * self.examined)
+            }
+        };
         compared as f64 / samples.max(compared as f64).max(1.0)
     }
 
     /// Whether a call says something about its line. One that a package makes below the line does only if it is much of what
     /// the line does: packages look the same things up again and again.
     pub fn is_of_line(&self, call: &CallOf, sum: &CallSum) -> bool {
-        !call.is_inner || self.part_of_line(call, sum.compared.max(sum.joins)) >= INNER_SHARE
+        call.depth != Depth::Below || self.part_of_line(call, sum.compared.max(sum.joins)) >= INNER_SHARE
     }
 
     /// The line of the program that led to a line most often, and its share of what led there.
@@ -151,17 +183,26 @@ impl RedundancyView {
         if self.own.contains(&origin) { origin.line } else { origin.outer() }
     }
 
-    /// Finds the lines that are chatty. `below` has the accesses of native code below each line of the program.
-    fn find_chatty(&mut self, times: BTreeMap<Line, LibraryTime>, below: &BTreeMap<Line, Accesses>, rate_hz: u32) {
-        let mut turns: BTreeMap<Line, (u64, Nanos)> = BTreeMap::new();
+    /// Finds the lines that are chatty.
+    fn find_chatty(&mut self, times: BTreeMap<Line, LibraryTime>, rate_hz: u32) {
+        let mut turns: BTreeMap<Line, Vec<(Arc<str>, u64, Nanos)>> = BTreeMap::new();
         for (call, sum) in self.calls.iter().filter(|(_, sum)| sum.turns > 0) {
-            let (count, time) = turns.entry(call.line).or_default();
-            (*count, *time) = (*count + sum.turns, time.saturating_add(sum.turns_time));
+            turns.entry(call.line).or_default().push((Arc::clone(&call.callee), sum.turns, sum.turns_time));
         }
         for (line, library) in times {
-            let Some((count, time)) = turns.get(&line).filter(|(count, _)| *count >= TURNS) else { continue };
-            let turn = Nanos(time.0 / count);
-            let without_data = below.get(&line).and_then(Accesses::metadata_share).unwrap_or(0.0);
+            // The turns of a function that is called back are shorter than those of the call of the library.
+            let callback = library.callback().cloned();
+            let of_line = turns.get(&line).into_iter().flatten();
+            let meant = of_line.filter(|(callee, ..)| callback.as_ref().is_none_or(|callback| callback == callee));
+            let (count, time) = meant.fold((0, 0), |(count, time), (_, more, took)| (count + more, time + took.0));
+            if count < TURNS {
+                continue;
+            }
+            let turn = Nanos(time / count);
+            let mut accesses = Accesses::default();
+            let callbacks = library.callback_lines().map(|frame| Line { frame, ..line });
+            callbacks.chain([line]).filter_map(|line| self.below.get(&line)).for_each(|of| accesses.merge(of));
+            let without_data = accesses.metadata_share().unwrap_or(0.0);
             let native = (library.samples - library.interpreted) as f64;
             let overhead = library.interpreted + (native * without_data) as u64;
             if turn <= TURN_MAX
@@ -169,7 +210,7 @@ impl RedundancyView {
                 && Verdict::of(overhead, library.samples, EQUAL) == Verdict::Found
             {
                 let overhead = overhead as f64 / library.samples as f64;
-                self.chatty.insert(line, Chatty { library, overhead, turns: *count, turn });
+                self.chatty.insert(line, Chatty { library, callback, overhead, turns: count, turn });
             }
         }
     }
@@ -218,21 +259,20 @@ pub fn redundancy(model: &Model, selection: &Selection) -> RedundancyView {
             .collect(),
         ..RedundancyView::default()
     };
-    let mut below: BTreeMap<Line, Accesses> = BTreeMap::new();
     let accesses = family.accesses(selection);
     for (origin, sum) in &accesses {
-        below.entry(origin.outer()).or_default().merge(sum);
+        view.below.entry(origin.outer()).or_default().merge(sum);
     }
     view.add_accesses(accesses);
     let all: u64 = view.lines.values().map(|sum| sum.accesses.samples).sum();
     let examined = Some(family.counts().samples).filter(|examined| *examined > 0).unwrap_or(all);
     view.examined = (examined as f64 / all.max(1) as f64).min(1.0);
-    for (CallFrom { origin, callee, is_inner }, sum) in family.calls(selection) {
+    for (CallFrom { origin, callee, depth }, sum) in family.calls(selection) {
         let line = view.line_of(origin);
-        let is_inner = is_inner || line != origin.line;
-        view.calls.entry(CallOf { line, callee, is_inner }).or_default().add(&sum);
+        let depth = if line == origin.line { depth } else { Depth::Below };
+        view.calls.entry(CallOf { line, callee, depth }).or_default().add(&sum);
     }
-    view.find_chatty(library_times(model, selection), &below, model.meta().rate_hz);
+    view.find_chatty(library_times(model, selection), model.meta().rate_hz);
     view
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pyobs_model::{
-    Access, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, Sampler, StackId, Tid, Touched, Watchpoints,
+    Access, CalledBy, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, Sampler, StackId, Tid, Touched,
+    Watchpoints,
 };
 use rusqlite::{Connection, Result};
 
@@ -63,6 +64,9 @@ tables! {
         #[newer] turns: Option<u32> = "of a call that the program makes in a loop: how many turns were timed, from one result to \
             the next",
         #[newer] turns_time as "turns_ns": Option<Nanos> = "how long these took together",
+        #[newer] called_by: Option<Name> = "`innermost`: the innermost frame calls it; `program`: the innermost frame of the \
+            program's own code calls a package; `library`: a library calls a function of the program. Older recordings, which \
+            lack this column, have only `innermost`",
     }
 
     /// Family `redundancy`: statistics of the watchpoints, counted since the recording began.
@@ -94,10 +98,12 @@ pub(crate) fn pair(connection: &Connection, pair: &Pair) -> Result<()> {
 }
 
 pub(crate) fn call(connection: &Connection, call: &NativeCall) -> Result<()> {
-    let NativeCall { at, process, tid, stack, callee, compared } = call.clone();
+    let NativeCall { at, process, tid, stack, callee, called_by, compared } = call.clone();
     let (varying, same_result) = (None, None);
     let (copied, added, turns, turns_time) = (None, None, None, None);
-    let row = CallRow { at, process, tid, stack, callee, varying, same_result, copied, added, turns, turns_time };
+    let called_by = Some(Some(called_by.name().into()));
+    let row =
+        CallRow { at, process, tid, stack, callee, varying, same_result, copied, added, turns, turns_time, called_by };
     let row = match compared {
         Compared::Arguments { varying } => CallRow { varying: Some(varying), ..row },
         Compared::Result { same } => CallRow { same_result: Some(same), ..row },
@@ -129,7 +135,24 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         Some(Event::Pair(Pair { at, process, tid, first, second, kind, touched, address, bytes, equal, unread }))
     })?;
     merge.events(reading, Rows::Within, |row| {
-        let CallRow { at, process, tid, stack, callee, varying, same_result, copied, added, turns, turns_time } = row;
+        let CallRow {
+            at,
+            process,
+            tid,
+            stack,
+            callee,
+            varying,
+            same_result,
+            copied,
+            added,
+            turns,
+            turns_time,
+            called_by,
+        } = row;
+        let called_by = match called_by.flatten() {
+            Some(name) => CalledBy::from_name(&name)?,
+            None => CalledBy::default(),
+        };
         let (copied, turns) = (copied.flatten().zip(added.flatten()), turns.flatten().zip(turns_time.flatten()));
         let compared = match (varying, same_result, copied, turns) {
             (Some(varying), None, None, None) => Compared::Arguments { varying },
@@ -138,7 +161,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
             (None, None, None, Some((count, time))) => Compared::Turns { count, time },
             _ => return None,
         };
-        Some(Event::Call(NativeCall { at, process, tid, stack, callee, compared }))
+        Some(Event::Call(NativeCall { at, process, tid, stack, callee, called_by, compared }))
     })?;
     merge.events(reading, Rows::Within, |row| {
         let WatchpointsRow { at, sampler, samples, undecoded, armed, traps, timed_out, taken, storms } = row;

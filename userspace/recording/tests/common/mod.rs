@@ -236,17 +236,18 @@ pub fn every_event() -> Vec<Event> {
     };
     events.push(Event::Pair(pair(63, PairKind::Load, Touched::Static, None)));
     events.push(Event::Pair(pair(64, PairKind::Store, Touched::Unknown, Some(true))));
-    let call = |after, compared| NativeCall {
+    let call = |after, called_by, compared| NativeCall {
         at: Nanos(at.0 + after),
         process: ProcessRef(0),
         tid: Tid(4250),
         stack: StackId(1),
         callee: "cos".into(),
+        called_by,
         compared,
     };
-    events.push(Event::Call(call(65, Compared::Arguments { varying: 5 })));
-    events.push(Event::Call(call(66, Compared::Result { same: true })));
-    events.push(Event::Call(call(67, Compared::Turns { count: 4, time: Nanos(96_000) })));
+    events.push(Event::Call(call(65, CalledBy::Innermost, Compared::Arguments { varying: 5 })));
+    events.push(Event::Call(call(66, CalledBy::Program, Compared::Result { same: true })));
+    events.push(Event::Call(call(67, CalledBy::Library, Compared::Turns { count: 4, time: Nanos(96_000) })));
     let sampler = Sampler::Pebs;
     let counts =
         Watchpoints { sampler, samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };

@@ -2,7 +2,8 @@
 //! with too little data.
 
 use pyobs_model::{
-    Access, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, StackId, Tid, Touched, Watchpoints,
+    Access, CalledBy, Compared, Event, Nanos, NativeCall, Pair, PairKind, ProcessRef, StackId, Tid, Touched,
+    Watchpoints,
 };
 
 use super::synthetic::waiting;
@@ -29,7 +30,15 @@ pub(super) fn access(ms: u64, stack: u32, touched: Option<Touched>, stores: bool
 
 fn call(ms: u64, stack: u32, callee: &str, compared: Compared) -> Event {
     let (stack, callee) = (StackId(stack), callee.into());
-    Event::Call(NativeCall { at: at(ms), process: PROCESS, tid: TID, stack, callee, compared })
+    Event::Call(NativeCall {
+        at: at(ms),
+        process: PROCESS,
+        tid: TID,
+        stack,
+        callee,
+        called_by: CalledBy::default(),
+        compared,
+    })
 }
 
 pub(crate) fn dispatching() -> Vec<Event> {

@@ -1,7 +1,6 @@
 //! The thread that sets watchpoints: it takes sampled registers and traps from the family's ring buffer and
 //! tells the session what they were.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,17 +15,17 @@ use pyobs_model::{Touched, Watchpoints};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::calls::{Calls, Sampled, Wanted};
-use super::code::{Code, Did};
+use super::code::Did;
 use super::emulator::Access;
 use super::messages::{Message, Order};
 use super::pairs::{Seen, found, of_accesses, of_stores};
-use super::place::Place;
-use super::shares::Shares;
+use super::place::{Place, is_in_loop};
 use super::slots::Aim;
 use super::source::{Part, access};
-use super::threads::{Armed, Room, Threads, Waiting};
-use super::token_bucket::{SETTING, TokenBucket, Use, cpu_time};
-use super::turns::{self, Timed, Turns};
+use super::state::State;
+use super::threads::{Armed, Room, Waiting};
+use super::token_bucket::{SETTING, Use, cpu_time};
+use super::turns::{self, Timed};
 use crate::bytes::read;
 
 /// A watchpoint is removed after this time if it has not finished.
@@ -67,31 +66,9 @@ pub struct Armer {
     pub stop: Arc<AtomicBool>,
 }
 
-struct State {
-    places: HashMap<u32, Place>,
-    threads: Threads,
-    code: Code,
-    counts: Watchpoints,
-    next: u64,
-    random: u64,
-    bucket: TokenBucket,
-    shares: Shares,
-    turns: Turns,
-}
-
 impl Armer {
     pub fn run(mut self) {
-        let mut state = State {
-            places: HashMap::new(),
-            threads: Threads::default(),
-            code: Code::default(),
-            counts: Watchpoints::default(),
-            next: 1,
-            random: 0x9e37_79b9_7f4a_7c15,
-            bucket: TokenBucket::default(),
-            shares: Shares::default(),
-            turns: Turns::default(),
-        };
+        let mut state = State::default();
         let mut inspected = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             self.wait(state.threads.has_armed());
@@ -100,15 +77,12 @@ impl Armer {
                 match order {
                     Order::Rate(hz) => state.bucket.sampled_at(hz),
                     Order::Process { pid, interpreter } => {
-                        state.places.insert(pid, Place::new(pid, *interpreter));
-                        state.code.forget(pid);
-                        state.turns.forget(pid);
+                        state.forget(pid);
                         self.calls.forget(pid);
+                        state.places.insert(pid, Place::new(pid, *interpreter));
                     }
                     Order::Ended { pid } => {
-                        state.places.remove(&pid);
-                        state.code.forget(pid);
-                        state.turns.forget(pid);
+                        state.forget(pid);
                         self.calls.forget(pid);
                         self.release(&mut state, |armed| armed.pid == pid);
                     }
@@ -151,7 +125,18 @@ impl Armer {
 
     fn sampled(&mut self, state: &mut State, sample: &Registers) {
         let Header { pid, tid, time, .. } = sample.header;
+        let random = state.random();
         let Some(place) = state.places.get_mut(&pid) else { return };
+        if is_in_loop(sample) {
+            if let Some(ran) = cpu_time(pid) {
+                state.bucket.earn(pid, ran, time);
+            }
+            let frames = state.functions.frames(place, sample);
+            if let Some(turn) = state.turns.wanted(place, &frames) {
+                self.arm_turns(state, sample, &turn);
+            }
+            return;
+        }
         if !place.is_below_extension(sample) {
             return;
         }
@@ -171,14 +156,22 @@ impl Armer {
         }
         state.counts.samples += 1;
         let access = access(sample).ok().filter(|access| place.is_shared_data(access.address, sample));
-        let Sampled { calls, wanted, element_of } = self.calls.sampled(place, sample);
-        let turn = state.turns.wanted(place, sample);
-        // Chooses at random between the result of the call and memory.
-        let wanted = wanted.filter(|wanted| state.random() % 4 < state.shares.quarters_for_result(wanted.key));
-        if let Some(wanted) = &wanted {
-            self.arm_result(state, sample, wanted);
-        } else if let Some(turn) = turn {
+        let Sampled { mut calls, wanted, element_of } = self.calls.sampled(place, sample);
+        let frames = state.functions.frames(place, sample);
+        let turn = state.turns.wanted(place, &frames);
+        let outer = self.calls.waiting(place, sample, &frames, random).and_then(|(observed, wanted)| {
+            calls.push(observed);
+            wanted
+        });
+        // Chooses at random between the results of calls, the turns of a loop, and memory.
+        let quarter = random >> 16 & 3;
+        let wanted = wanted.filter(|wanted| quarter < state.shares.quarters_for_result(wanted.key));
+        let wanted = outer.filter(|_| wanted.is_none() || random >> 24 & 3 > 0).or(wanted);
+        let turn = turn.filter(|_| wanted.is_none() || random >> 32 & 1 > 0);
+        if let Some(turn) = turn {
             self.arm_turns(state, sample, &turn);
+        } else if let Some(wanted) = &wanted {
+            self.arm_result(state, sample, wanted);
         }
         let Some(access) = access else {
             state.counts.undecoded += 1;
@@ -224,10 +217,13 @@ impl Armer {
             calls_max: 1,
             traps_max: RESULT_TRAPS_MAX,
             instruction: wanted.instruction,
-            caller: sample.caller,
+            caller: wanted.caller,
             ..unset()
         };
-        self.set(state, sample, aim, watch, (8, 0), Use::Result);
+        let armed = self.set(state, sample, aim, watch, (8, 0), Use::Result);
+        if let Some(armed) = armed.and_then(|id| state.threads.armed(sample.header.tid, id)) {
+            armed.result = Some(wanted.clone());
+        }
     }
 
     /// Watches the slot for the results of a call that the program makes in a loop. Other traps of the thread would count as
@@ -314,7 +310,7 @@ impl Armer {
         self.watches.insert(key, Watch { id, ..watch }, 0).ok()?;
         let since = Instant::now();
         let (touched, is_shared, traps) = (None, false, Vec::new());
-        let (spot, path, counted, timed) = (spot(sample), sample.path, 0, None);
+        let (spot, counted, result, timed) = (spot(sample), 0, None, None);
         let armed = Armed {
             id,
             pid,
@@ -329,7 +325,7 @@ impl Armer {
             counted,
             of,
             spot,
-            path,
+            result,
             timed,
         };
         if !state.threads.set(armed, waiting) {
@@ -347,8 +343,7 @@ impl Armer {
     fn trapped(&mut self, state: &mut State, trap: &Trap) {
         let pid = trap.header.pid;
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
-        let (new, of, spot, path) = (armed.count(trap.number), armed.of, armed.spot, armed.path);
-        let is_timed = armed.timed.is_some();
+        let (new, of, spot, result) = (armed.count(trap.number), armed.of, armed.spot, armed.result.clone());
         if let Some(timed) = armed.timed.as_mut().filter(|_| trap.read != 0) {
             timed.add(trap);
         }
@@ -359,19 +354,20 @@ impl Armer {
         }
         state.counts.traps += new;
         state.spend(of, spot, new);
-        match of {
-            Use::Result if !is_timed => self.returned(state, spot, path, trap),
-            _ if trap.last != 0 => self.release(state, |armed| armed.id == trap.id),
-            _ => {}
+        if let Some(result) = result {
+            self.returned(state, result, trap);
+        } else if trap.last != 0 {
+            self.release(state, |armed| armed.id == trap.id);
         }
     }
 
-    fn returned(&mut self, state: &mut State, key: SpotKey, path: u64, trap: &Trap) {
-        let place = state.places.get_mut(&key.pid).filter(|_| trap.read != 0);
-        if let Some((callee, same)) = place.and_then(|place| self.calls.returned(place, key, path, trap)) {
+    fn returned(&mut self, state: &mut State, wanted: Wanted, trap: &Trap) {
+        let place = state.places.get_mut(&wanted.key.pid).filter(|_| trap.read != 0);
+        if let Some(same) = place.and_then(|place| self.calls.returned(place, &wanted, trap)) {
+            let Wanted { key, callee, called_by, .. } = wanted;
             state.shares.returned(key);
             let (pid, tid, watch, number) = (key.pid, trap.header.tid, trap.id, trap.stack);
-            self.send(Message::Result { pid, tid, watch, number, callee, same });
+            self.send(Message::Result { pid, tid, watch, number, callee, called_by, same });
         }
         self.release(state, |armed| armed.id == trap.id);
     }
@@ -463,21 +459,4 @@ fn unset() -> Watch {
 /// The instruction of the innermost Python frame of a sample.
 fn spot(sample: &Registers) -> SpotKey {
     SpotKey { pid: sample.header.pid, padding: 0, code: sample.code, detail: sample.detail }
-}
-
-impl State {
-    fn spend(&mut self, of: Use, spot: SpotKey, traps: u64) {
-        self.bucket.spend(spot.pid, of, traps);
-        if of == Use::Memory {
-            self.shares.spend(spot, traps);
-        }
-    }
-
-    /// xorshift: its numbers choose what is watched and need not be unpredictable.
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
 }

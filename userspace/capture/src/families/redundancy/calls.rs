@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aya::maps::{HashMap as BpfMap, MapData};
+use pyobs_abi::hash::mix;
 use pyobs_abi::process::NONE;
 use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, Spot, SpotKey, Trap, class, period};
 use pyobs_abi::stack::Frame;
-use pyobs_model::Compared;
+use pyobs_model::{CalledBy, Compared};
 
 use super::place::{ARRAY, Place};
 use crate::cpython::offsets::Layout;
@@ -45,19 +46,27 @@ pub struct Interpreter {
     pub layout: Layout,
 }
 
-/// What a sample shows about the call that it is in.
+/// What a sample shows about a call that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     pub callee: Arc<str>,
+    pub called_by: CalledBy,
     pub compared: Compared,
 }
 
 /// A place where a result is expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub key: SpotKey,
     pub address: u64,
     pub instruction: u64,
+    /// As in [`Registers`].
+    pub caller: u64,
+    pub path: u64,
+    pub callee: Arc<str>,
+    pub called_by: CalledBy,
+    /// A hash of the arguments.
+    pub given: u64,
 }
 
 /// What a sample shows about its instruction.
@@ -69,28 +78,33 @@ pub struct Sampled {
     pub element_of: Option<Arc<str>>,
 }
 
-struct Known {
+pub(super) struct Known {
     /// `None` if the operands cannot be located.
-    operands: Option<Operands>,
+    pub operands: Option<Operands>,
     callee: Option<Arc<str>>,
     /// In the format of the kernel side's `cpython::instruction`.
     instruction: u64,
+    /// The kernel side sends its operands while it waits for what it called.
+    pub waits: bool,
+    /// Results that were looked at.
+    pub results: u32,
 }
 
 /// What the last calls at an instruction were given and returned, by those who called it.
 #[derive(Default)]
-struct Last {
+pub(super) struct Last {
     /// The period that all of it is of.
     period: u64,
     arguments: HashMap<(SpotKey, u64), [u64; OPERANDS]>,
-    results: HashMap<(SpotKey, u64), u64>,
+    /// With the hash of the arguments.
+    results: HashMap<(SpotKey, u64), (u64, u64)>,
 }
 
 pub struct Calls {
-    maps: Maps,
-    spots: HashMap<SpotKey, Known>,
-    classes: HashMap<ClassKey, u64>,
-    last: Last,
+    pub(super) maps: Maps,
+    pub(super) spots: HashMap<SpotKey, Known>,
+    pub(super) classes: HashMap<ClassKey, u64>,
+    pub(super) last: Last,
 }
 
 impl Calls {
@@ -120,20 +134,31 @@ impl Calls {
         let mut sampled = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
         if &*callee == CONCATENATE && sample.largest > 0 {
             let compared = Compared::Copied { copied: sample.largest, added: sample.others };
-            sampled.calls.push(Observed { callee: Arc::clone(&callee), compared });
+            let (callee, called_by) = (Arc::clone(&callee), CalledBy::Innermost);
+            sampled.calls.push(Observed { callee, called_by, compared });
         }
         let (Some(known), Some(prints)) = (self.spots.get(&key), prints) else { return sampled };
         let before = self.last.of(period(sample.header.time)).arguments(key, sample.path, prints);
         let Some(before) = before else { return sampled };
         let varying = varying(&before, &prints, called.unwrap_or(0));
-        let wanted = Wanted { key, address: sample.operands_at, instruction: known.instruction };
-        sampled.calls.push(Observed { callee, compared: Compared::Arguments { varying } });
+        let wanted = Wanted {
+            key,
+            address: sample.operands_at,
+            instruction: known.instruction,
+            caller: sample.caller,
+            path: sample.path,
+            callee: Arc::clone(&callee),
+            called_by: CalledBy::Innermost,
+            given: hash(&prints),
+        };
+        let compared = Compared::Arguments { varying };
+        sampled.calls.push(Observed { callee, called_by: CalledBy::Innermost, compared });
         Sampled { wanted: (varying == 0).then_some(wanted), ..sampled }
     }
 
-    /// Whether the result that a trap saw equals the last one, and of which callable. `None` if there is
-    /// nothing to compare with.
-    pub fn returned(&mut self, place: &mut Place, key: SpotKey, path: u64, trap: &Trap) -> Option<(Arc<str>, bool)> {
+    /// Whether the result that a trap saw equals the last one of the same arguments. `None` if there is nothing to compare with.
+    pub fn returned(&mut self, place: &mut Place, wanted: &Wanted, trap: &Trap) -> Option<bool> {
+        let Wanted { key, path, given, .. } = *wanted;
         // Calls that return nothing or a success flag are made for their side effects.
         if matches!(place.type_name(trap.class).as_deref(), Some("NoneType" | "bool")) {
             return None;
@@ -142,8 +167,14 @@ impl Calls {
             self.classify(place, key.pid, &[Operand { object: 0, class: trap.class, print: 0 }]);
             return None;
         }
-        let before = self.last.of(period(trap.header.time)).result(key, path, trap.value)?;
-        Some((self.spots.get(&key)?.callee.clone()?, before == trap.value))
+        let (of, before) = self.last.of(period(trap.header.time)).result(key, path, (given, trap.value))?;
+        if of != given {
+            return None;
+        }
+        if let Some(known) = self.spots.get_mut(&key) {
+            known.results += 1;
+        }
+        Some(before == trap.value)
     }
 
     pub fn forget(&mut self, pid: u32) {
@@ -159,7 +190,7 @@ impl Calls {
     }
 
     /// Learns about an instruction at its first sample.
-    fn learn(&mut self, place: &Place, key: SpotKey) {
+    pub(super) fn learn(&mut self, place: &Place, key: SpotKey) {
         if self.spots.len() >= SPOTS_MAX as usize {
             return;
         }
@@ -170,12 +201,12 @@ impl Calls {
             }
             _ => (None, 0),
         };
-        let known = Known { operands, callee: None, instruction };
+        let known = Known { operands, callee: None, instruction, waits: false, results: 0 };
         self.spots.insert(key, known);
     }
 
     /// Tells the kernel side how to compare objects of these types.
-    fn classify(&mut self, place: &mut Place, pid: u32, given: &[Operand]) {
+    pub(super) fn classify(&mut self, place: &mut Place, pid: u32, given: &[Operand]) {
         for operand in given.iter().filter(|operand| operand.class != 0 && operand.print == 0) {
             let key = ClassKey { pid, padding: 0, address: operand.class };
             if self.classes.contains_key(&key) || self.classes.len() >= CLASSES_MAX as usize {
@@ -202,18 +233,18 @@ impl Calls {
 
 impl Last {
     /// Forgets what is of another period, because hashes are comparable only within one.
-    fn of(&mut self, period: u64) -> &mut Self {
+    pub fn of(&mut self, period: u64) -> &mut Self {
         if self.period != period {
             *self = Self { period, ..Self::default() };
         }
         self
     }
 
-    fn arguments(&mut self, key: SpotKey, path: u64, now: [u64; OPERANDS]) -> Option<[u64; OPERANDS]> {
+    pub fn arguments(&mut self, key: SpotKey, path: u64, now: [u64; OPERANDS]) -> Option<[u64; OPERANDS]> {
         Self::replace(&mut self.arguments, (key, path), now)
     }
 
-    fn result(&mut self, key: SpotKey, path: u64, now: u64) -> Option<u64> {
+    fn result(&mut self, key: SpotKey, path: u64, now: (u64, u64)) -> Option<(u64, u64)> {
         Self::replace(&mut self.results, (key, path), now)
     }
 
@@ -282,7 +313,7 @@ fn tuple_items(version: Version) -> u64 {
 
 /// How objects of a type are compared. Types whose contents can change at the same address are not, unless the contents
 /// themselves are compared.
-fn class_of(name: &str, interpreter: &Interpreter) -> u64 {
+pub fn class_of(name: &str, interpreter: &Interpreter) -> u64 {
     let Interpreter { version, layout } = interpreter;
     let has_tag = version.minor >= 12;
     match name {
@@ -330,7 +361,13 @@ fn prints(given: &[Operand]) -> Option<[u64; OPERANDS]> {
     given.iter().all(|operand| operand.print != 0).then_some(prints)
 }
 
-fn varying(before: &[u64; OPERANDS], now: &[u64; OPERANDS], called: u32) -> u16 {
+/// One hash of all operands.
+pub fn hash(prints: &[u64; OPERANDS]) -> u64 {
+    prints.iter().fold(0, |sum, print| mix(sum, *print))
+}
+
+/// The bits of [`Compared::Arguments`].
+pub fn varying(before: &[u64; OPERANDS], now: &[u64; OPERANDS], called: u32) -> u16 {
     let differ = before.iter().zip(now).zip(0u32..).filter(|((one, other), _)| one != other);
     differ.fold(0, |bits, (_, index)| bits | 1 << (index + 1).saturating_sub(called))
 }
@@ -344,7 +381,7 @@ fn find(interpreter: &Interpreter, memory: &ProcessMemory, key: SpotKey) -> Opti
     if operands.count as usize > OPERANDS || operands.called.is_some_and(|called| called > operands.count) {
         return None;
     }
-    let spot = Spot { pointer: pointer.unwrap_or(NONE), start, count: operands.count, padding: 0 };
+    let spot = Spot { pointer: pointer.unwrap_or(NONE), start, count: operands.count, waits: 0 };
     Some((operands, spot, instruction))
 }
 

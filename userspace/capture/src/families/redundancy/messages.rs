@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use pyobs_model::Touched;
+use pyobs_model::{CalledBy, Touched};
 
 use super::calls::{Interpreter, Observed};
 use super::pairs::Found;
+use super::turns::Callee;
 
 /// Sent by the session to the thread.
 pub enum Order {
@@ -35,8 +36,8 @@ pub enum Message {
     Pair { pid: u32, tid: u32, watch: u64, touched: Touched, address: u64, bytes: u64, found: Found },
     /// The result of a call with the same arguments as the last: the watchpoint, the trap, and whether the
     /// result was the same too.
-    Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, same: bool },
-    /// A number of turns of a loop that calls a library: the watchpoint, the trap at the first result, and the time of the
-    /// turns together in nanoseconds.
-    Turns { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, turns: u32, time: u64 },
+    Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, called_by: CalledBy, same: bool },
+    /// A number of turns of a loop between the program and a library: the watchpoint, the trap at the first result, and the
+    /// time of the turns together in nanoseconds.
+    Turns { pid: u32, tid: u32, watch: u64, number: u32, callee: Callee, turns: u32, time: u64 },
 }

@@ -54,6 +54,11 @@ enum Owner {
     Other,
 }
 
+/// Whether the thread is in the interpreter's loop, not in code that it called.
+pub fn is_in_loop(sample: &Registers) -> bool {
+    sample.natives > 0 && loop_count(sample.native[0]).is_some()
+}
+
 pub struct Place {
     memory: ProcessMemory,
     pid: u32,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use pyobs_abi::redundancy::{SpotKey, WatchKey};
 use pyobs_model::Touched;
 
+use super::calls::Wanted;
 use super::pairs::Seen;
 use super::slots::{Aim, SLOTS, Slot};
 use super::token_bucket::Use;
@@ -33,9 +34,10 @@ pub struct Armed {
     /// Its traps already counted.
     pub counted: u32,
     pub of: Use,
-    /// The instruction of the sample that it was set for, and those who called it.
+    /// The instruction of the sample that it was set for.
     pub spot: SpotKey,
-    pub path: u64,
+    /// If it waits for the result of a call.
+    pub result: Option<Wanted>,
     /// If it waits for the results of turns.
     pub timed: Option<Timed>,
 }

@@ -1,20 +1,22 @@
-//! How long one turn of a loop takes that calls a library: from one result, in the frame of the program, to the next.
+//! How long one turn of a loop takes that calls a library, or in which a library calls a function of the program: from one
+//! result, in the frame of the program, to the next.
 //!
 //! A sample is in the code of a library, which the program called. The program's frame waits, and the place of the call's
-//! result in it is known. A watchpoint on that place traps when the result comes, and when the next ones come.
+//! result in it is known. A watchpoint on that place traps when the result comes, and when the next ones come. A function
+//! that a library calls has its frame at the same address each time, so the same works for the result of an instruction in
+//! it that runs once in each call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyobs_abi::redundancy::{Caller, Registers, SpotKey, Trap};
+use pyobs_abi::redundancy::{SpotKey, Trap};
 use pyobs_abi::stack::Frame;
 use pyobs_model::package;
 
+use super::frames::At;
 use super::place::Place;
-use crate::cache::Cache;
-use crate::cpython::names::{LongTables, read_code};
-use crate::cpython::operands::{self, Value};
+use crate::cpython::operands::{self, ResultAt, Value};
 use crate::memory::Memory;
 
 /// The results that one watchpoint waits for.
@@ -26,43 +28,47 @@ const TRIES: u32 = 60;
 const COST_MAX: u64 = 3;
 /// How long one waits. The turns of a loop of small calls are much shorter.
 pub const TIMEOUT: Duration = Duration::from_millis(20);
-/// Code objects whose names are cached.
-const CODES_MAX: usize = 4096;
 /// Instructions kept; further ones are not timed.
 const SPOTS_MAX: usize = 4096;
 
-/// A function of a process.
-#[derive(Clone)]
-struct Function {
-    name: Arc<str>,
-    package: Option<Arc<str>>,
-    /// Not made up by a library.
-    is_written: bool,
-}
-
 struct Spot {
     /// `None` if the place of the result is unknown.
-    result: Option<Value>,
+    result: Option<ResultAt>,
     /// The number of watchpoints that were tried.
     tried: u32,
     /// How long turns took, in nanoseconds: a value for each watchpoint that saw some, in order of size.
     turns: Vec<u64>,
 }
 
-/// A result to wait for: its address, the instruction that the frame is at when it appears, and the function that returns it.
+impl Spot {
+    /// Whether more watchpoints may be tried.
+    fn is_open(&self) -> bool {
+        self.turns.len() < ENOUGH && self.tried < TRIES
+    }
+}
+
+/// A result to wait for: its address, and the instruction that the frame is at when it appears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub key: SpotKey,
     pub address: u64,
     pub instruction: u64,
-    pub callee: Arc<str>,
+    pub callee: Callee,
+}
+
+/// What is called once in each turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callee {
+    pub name: Arc<str>,
+    /// It is a function of the program that a library calls, and the result is one in it.
+    pub is_callback: bool,
 }
 
 /// What one watchpoint has seen so far.
 #[derive(Clone, Debug)]
 pub struct Timed {
     pub key: SpotKey,
-    pub callee: Arc<str>,
+    pub callee: Callee,
     results: Vec<Result>,
 }
 
@@ -75,53 +81,66 @@ struct Result {
     between_least: u64,
 }
 
+#[derive(Default)]
 pub struct Turns {
-    functions: Cache<(u32, u64, u32), Option<Function>>,
     spots: HashMap<SpotKey, Spot>,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self { functions: Cache::new(CODES_MAX), spots: HashMap::new() }
-    }
+    /// By the instruction of a library that calls a function of the program: its frame, and the result that was waited for in
+    /// that function. While the library runs its own code, the function has no frame, but will have the same one again.
+    callbacks: HashMap<SpotKey, (u64, Wanted)>,
 }
 
 impl Turns {
-    /// Where to wait for the results of the call that a sample is in, if a line of the program calls Python code of a library
-    /// of arrays there, and its turns are not known well enough.
-    pub fn wanted(&mut self, place: &Place, sample: &Registers) -> Option<Wanted> {
-        let pid = sample.header.pid;
-        let mut callee = self.function(place, pid, Frame { address: sample.code, detail: sample.detail })?;
-        for caller in sample.callers.iter().take_while(|caller| caller.frame != 0) {
-            let function = self.function(place, pid, Frame { address: caller.code, detail: caller.detail })?;
-            if function.package.is_none() && function.is_written {
-                let package = callee.package.as_deref()?;
-                return package::is_of_arrays(package)
-                    .then(|| self.place_of(place, pid, caller, callee.name))
-                    .flatten();
-            }
-            // A library may call through code that it has made up.
-            if function.is_written {
-                callee = function;
-            }
-        }
-        None
+    /// Where to wait for the results of the calls that a sample is in, if a line of the program calls Python code of a library
+    /// of arrays there, or such code calls a function of the program, and the turns are not known well enough.
+    pub fn wanted(&mut self, place: &Place, frames: &[At]) -> Option<Wanted> {
+        self.of_callback(place, frames).or_else(|| self.of_call(place, frames))
     }
 
-    fn place_of(&mut self, place: &Place, pid: u32, caller: &Caller, callee: Arc<str>) -> Option<Wanted> {
-        let key = SpotKey { pid, padding: 0, code: caller.code, detail: caller.detail };
+    /// The innermost line of the program calls the library.
+    fn of_call(&mut self, place: &Place, frames: &[At]) -> Option<Wanted> {
+        let own = frames.iter().position(At::is_own)?;
+        let callee = &frames[own.checked_sub(1)?].function;
+        let is_meant = callee.package.as_deref().is_some_and(package::is_of_arrays);
+        let callee = Callee { name: Arc::clone(&callee.name), is_callback: false };
+        is_meant.then(|| self.place_of(place, &frames[own], callee)).flatten()
+    }
+
+    /// A library calls a function of the program.
+    fn of_callback(&mut self, place: &Place, frames: &[At]) -> Option<Wanted> {
+        let is_meant = |at: &At| at.function.package.as_deref().is_some_and(package::applies_functions);
+        let Some(inner) = frames.windows(2).position(|pair| pair[0].is_own() && is_meant(&pair[1])) else {
+            let library = frames.first().filter(|at| is_meant(at))?;
+            let (_, wanted) = self.callbacks.get(&library.key).filter(|(frame, _)| *frame == library.frame)?;
+            return self.spots.get(&wanted.key).is_some_and(Spot::is_open).then(|| wanted.clone());
+        };
+        let (own, library) = (&frames[inner], &frames[inner + 1]);
+        let callee = Callee { name: Arc::clone(&own.function.name), is_callback: true };
+        let wanted = self.place_of(place, own, callee)?;
+        if self.callbacks.len() < SPOTS_MAX || self.callbacks.contains_key(&library.key) {
+            self.callbacks.insert(library.key, (library.frame, wanted.clone()));
+        }
+        Some(wanted)
+    }
+
+    fn place_of(&mut self, place: &Place, own: &At, callee: Callee) -> Option<Wanted> {
+        let key = own.key;
         if self.spots.len() >= SPOTS_MAX && !self.spots.contains_key(&key) {
             return None;
         }
         let spot =
             self.spots.entry(key).or_insert_with(|| Spot { result: result(place, key), tried: 0, turns: Vec::new() });
-        let Value { pointer, start } = spot.result.filter(|_| spot.turns.len() < ENOUGH && spot.tried < TRIES)?;
+        let result = spot.result.filter(|_| spot.is_open())?;
+        if callee.is_callback && !result.is_straight {
+            return None;
+        }
+        let Value { pointer, start } = result.value;
         let base = match pointer {
-            Some(pointer) => place.memory().read_u64(caller.frame.checked_add(pointer.into())?).ok()?,
-            None => caller.frame,
+            Some(pointer) => place.memory().read_u64(own.frame.checked_add(pointer.into())?).ok()?,
+            None => own.frame,
         };
         let address = base.checked_add(start.into()).filter(|address| address.is_multiple_of(8))?;
-        Some(Wanted { key, address, instruction: caller.instruction, callee })
+        let instruction = own.instruction.unwrap_or(result.instruction);
+        Some(Wanted { key, address, instruction, callee })
     }
 
     /// Counts a watchpoint that is set.
@@ -140,27 +159,11 @@ impl Turns {
 
     pub fn forget(&mut self, pid: u32) {
         self.spots.retain(|key, _| key.pid != pid);
-        self.functions.retain(|(of, ..)| *of != pid);
-    }
-
-    fn function(&mut self, place: &Place, pid: u32, frame: Frame) -> Option<Function> {
-        let key = (pid, frame.address, frame.check());
-        if let Some(known) = self.functions.get(&key) {
-            return known.clone();
-        }
-        let layout = &place.interpreter().layout;
-        let code = read_code(place.memory(), frame.address, frame.check(), layout, None, LongTables::LeaveOut);
-        let function = code.ok().map(|code| Function {
-            package: package::of_file(&code.file),
-            is_written: !package::is_generated(&code.file) && !code.is_interpreters(),
-            name: code.function,
-        });
-        self.functions.insert(key, function.clone());
-        function
+        self.callbacks.retain(|key, _| key.pid != pid);
     }
 }
 
-fn result(place: &Place, key: SpotKey) -> Option<Value> {
+fn result(place: &Place, key: SpotKey) -> Option<ResultAt> {
     let offset = Frame { address: key.code, detail: key.detail }.offset()?;
     let interpreter = place.interpreter();
     let offset = u32::try_from(offset).ok()?;
@@ -169,7 +172,7 @@ fn result(place: &Place, key: SpotKey) -> Option<Value> {
 
 impl Timed {
     pub fn new(wanted: &Wanted) -> Self {
-        Self { key: wanted.key, callee: Arc::clone(&wanted.callee), results: Vec::new() }
+        Self { key: wanted.key, callee: wanted.callee.clone(), results: Vec::new() }
     }
 
     /// Takes a result.
@@ -217,7 +220,8 @@ mod tests {
     #[test]
     fn the_time_of_turns_does_not_count_the_traps_between_them() {
         let key = SpotKey { pid: 7, padding: 0, code: 0x1000, detail: 2 };
-        let new = || Timed::new(&Wanted { key, address: 8, instruction: 1, callee: Arc::from("iterrows") });
+        let callee = Callee { name: Arc::from("iterrows"), is_callback: false };
+        let new = || Timed::new(&Wanted { key, address: 8, instruction: 1, callee: callee.clone() });
         let trapped = |timed: &mut Timed, between, number| {
             let (header, between_least) = (Header::default(), 1200);
             timed.add(&Trap {

@@ -9,13 +9,23 @@ use crate::{Compared, Nanos};
 /// The least number of bytes that are copied for each byte added if arrays grow by copies.
 const COPIED_PER_ADDED: u64 = 8;
 
+/// Which code makes a call that belongs to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// The line itself calls native code.
+    Line,
+    /// Python code of a package below the line calls native code.
+    Below,
+    /// The line is one of the program, and calls a package. All code below it works for this call.
+    Program,
+}
+
 /// Calls of one function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallFrom {
     pub origin: Origin,
     pub callee: Arc<str>,
-    /// The Python code of a package below the line makes the calls.
-    pub is_inner: bool,
+    pub depth: Depth,
 }
 
 /// The same at the line that they belong to.
@@ -23,7 +33,7 @@ pub struct CallFrom {
 pub struct CallOf {
     pub line: Line,
     pub callee: Arc<str>,
-    pub is_inner: bool,
+    pub depth: Depth,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,240 @@
+//! Hashes of values in a watched process, by what they are made of. For operands of calls that take long enough to be read from
+//! user space: there are more types here than in the kernel side's hashes (ebpf/programs/src/redundancy/prints.rs).
+//!
+//! The memory is hostile input: the reads for one value are bounded.
+
+use pyobs_abi::hash::mix;
+use pyobs_abi::redundancy::class;
+
+use super::calls::class_of;
+use super::place::Place;
+use crate::memory::Memory;
+
+/// Reads of memory for one value.
+const READS_MAX: u32 = 200;
+/// Containers in containers.
+const DEPTH: u32 = 3;
+/// Of a larger container this many items are compared. The largest containers are not.
+const ITEMS: u64 = 16;
+const ITEMS_MAX: u64 = 1 << 31;
+/// Larger data is compared in this many pieces, which change with the period.
+const WHOLE: u64 = 4096;
+const PIECES: u64 = 16;
+const PIECE: u64 = 64;
+const SIZE_MAX: u64 = 1 << 40;
+const DIMENSIONS: usize = 4;
+/// Offset behind an object's header.
+const BODY: u64 = 16;
+/// Digits of an `int`.
+const DIGITS: u64 = 64;
+
+/// The fields of `PyDictObject` and `PyDictKeysObject`, and the kinds of tables from 3.11 on
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h>,
+/// <https://github.com/python/cpython/blob/v3.10.0/Objects/dict-common.h>).
+const DICT_KEYS: u64 = 32;
+const DICT_VALUES: u64 = 40;
+const GENERAL: u8 = 0;
+const UNICODE: u8 = 1;
+
+pub struct Values<'a> {
+    place: &'a mut Place,
+    period: u64,
+    reads: u32,
+}
+
+/// The entries of a dictionary: the first one, their number and size, and the offset of the key in one.
+struct Entries {
+    first: u64,
+    count: u64,
+    size: u64,
+    key: u64,
+}
+
+impl<'a> Values<'a> {
+    /// Hashes of one period are comparable.
+    pub fn new(place: &'a mut Place, period: u64) -> Self {
+        Self { place, period, reads: 0 }
+    }
+
+    /// `None` if the value cannot be told apart from others of its type.
+    pub fn print(&mut self, object: u64) -> Option<u64> {
+        self.reads = 0;
+        self.nested(object, DEPTH)
+    }
+
+    fn nested(&mut self, object: u64, depth: u32) -> Option<u64> {
+        let kind = self.word(object.checked_add(8)?)?;
+        let name = self.place.type_name(kind)?;
+        let interpreter = self.place.interpreter();
+        let class = class_of(&name, interpreter);
+        let print = match (&*name, class & 0xff) {
+            ("str", _) => self.text(object)?,
+            ("dict", _) => self.dict(object, depth.checked_sub(1)?)?,
+            (_, class::ADDRESS) => object,
+            (_, class::BYTES) => self.data(object.checked_add(class >> 8 & 0xff)?, class >> 16 & 0xff)?,
+            (_, class::INT | class::INT_TAGGED) => self.int(object, class)?,
+            (_, class::DATA) => {
+                let length = self.word(object.checked_add(BODY)?)?;
+                self.data(object.checked_add(class >> 8 & 0xff)?, length)?
+            }
+            (_, class::LIST) => {
+                let (count, first) = (self.word(object.checked_add(BODY)?)?, self.word(object.checked_add(BODY + 8)?)?);
+                self.items(first, count, depth.checked_sub(1)?)?
+            }
+            (_, class::ITEMS) => {
+                let fixed = class >> 16 & 0xff;
+                let count = if fixed > 0 { fixed } else { self.word(object.checked_add(BODY)?)? };
+                self.items(object.checked_add(class >> 8 & 0xff)?, count, depth.checked_sub(1)?)?
+            }
+            (_, class::ARRAY) => self.array(object)?,
+            _ => return None,
+        };
+        Some(mix(kind, print))
+    }
+
+    fn items(&mut self, first: u64, count: u64, depth: u32) -> Option<u64> {
+        self.chosen(count)?.try_fold(count, |sum, index| {
+            let item = self.word(first.checked_add(8 * index)?)?;
+            Some(mix(sum, self.nested(item, depth)?))
+        })
+    }
+
+    /// Only a table of its own: that of an object's attributes shares its keys with others.
+    fn dict(&mut self, object: u64, depth: u32) -> Option<u64> {
+        let used = self.word(object.checked_add(BODY)?)?;
+        if self.word(object.checked_add(DICT_VALUES)?)? != 0 {
+            return None;
+        }
+        let keys = self.word(object.checked_add(DICT_KEYS)?)?;
+        let Entries { first, count, size, key } = self.entries(keys)?;
+        self.chosen(count)?.try_fold(mix(used, count), |sum, index| {
+            let entry = first.checked_add(size * index)?.checked_add(key)?;
+            let (key, value) = (self.word(entry)?, self.word(entry.checked_add(8)?)?);
+            if value == 0 {
+                return Some(mix(sum, index)); // it was deleted
+            }
+            Some(mix(mix(sum, self.nested(key, depth)?), self.nested(value, depth)?))
+        })
+    }
+
+    fn entries(&mut self, keys: u64) -> Option<Entries> {
+        if self.place.interpreter().version.minor >= 11 {
+            let [_, shape, _, count] = self.words(keys)?;
+            let [_, index_bytes, kind, ..] = shape.to_le_bytes();
+            let (size, key) = match kind {
+                GENERAL => (24, 8),
+                UNICODE => (16, 0),
+                _ => return None,
+            };
+            let first = keys.checked_add(32)?.checked_add(1_u64.checked_shl(index_bytes.into())?)?;
+            return Some(Entries { first, count, size, key });
+        }
+        let [_, slots, _, _, count] = self.words(keys)?;
+        let width = match slots {
+            0..=0xff => 1,
+            0x100..=0xffff => 2,
+            0x1_0000..=0xffff_ffff => 4,
+            _ => return None,
+        };
+        let first = keys.checked_add(40 + slots * width)?;
+        (count <= slots).then_some(Entries { first, count, size: 24, key: 8 })
+    }
+
+    /// `PyASCIIObject` and `PyCompactUnicodeObject`.
+    fn text(&mut self, object: u64) -> Option<u64> {
+        let unicode = self.place.interpreter().layout.unicode.clone();
+        let length = self.word(object.checked_add(unicode.length.into())?)?;
+        let state = self.word(object.checked_add(unicode.state.into())?)? as u32;
+        if state >> unicode.compact_shift & 1 == 0 || length > SIZE_MAX {
+            return None;
+        }
+        let is_ascii = state >> unicode.ascii_shift & 1 == 1;
+        let at = if is_ascii { unicode.ascii_data } else { unicode.compact_data };
+        let kind = state >> unicode.kind_shift & 7;
+        Some(mix(kind.into(), self.data(object.checked_add(at.into())?, length * u64::from(kind))?))
+    }
+
+    fn int(&mut self, object: u64, class: u64) -> Option<u64> {
+        let size = self.word(object.checked_add(BODY)?)?;
+        let digits = if class == class::INT_TAGGED { size >> 3 } else { (size as i64).unsigned_abs() };
+        if digits > DIGITS {
+            return None;
+        }
+        Some(mix(size, self.data(object.checked_add(BODY + 8)?, digits * 4)?))
+    }
+
+    /// As in the kernel side's `array`.
+    fn array(&mut self, object: u64) -> Option<u64> {
+        let [data, rank, dimensions, strides, _, element] = self.words(object.checked_add(BODY)?)?;
+        let rank = rank as u32 as usize;
+        if rank > DIMENSIONS {
+            return None;
+        }
+        let (mut sum, mut extent, mut width) = (mix(rank as u64, element), 0, 8);
+        for index in 0..rank as u64 {
+            let [size] = self.words(dimensions.checked_add(8 * index)?)?;
+            let [step] = self.words(strides.checked_add(8 * index)?)?;
+            if size > SIZE_MAX || step > SIZE_MAX {
+                return None; // it runs backwards, or is none
+            }
+            if size == 0 {
+                return Some(mix(sum, index));
+            }
+            sum = mix(mix(sum, size), step);
+            width = if step > 0 { step.min(width) } else { width };
+            extent = (size - 1).checked_mul(step).and_then(|more| more.checked_add(extent))?;
+        }
+        Some(mix(sum, self.data(data, extent.checked_add(width)?)?))
+    }
+
+    /// The indexes of the items that are compared: all of a small container.
+    fn chosen(&self, count: u64) -> Option<impl Iterator<Item = u64> + use<>> {
+        let period = self.period;
+        let at = move |index| if count <= ITEMS { index } else { ((mix(period, index) >> 32) * count) >> 32 };
+        (count <= ITEMS_MAX).then(|| (0..count.min(ITEMS)).map(at))
+    }
+
+    fn data(&mut self, at: u64, length: u64) -> Option<u64> {
+        if length > SIZE_MAX {
+            return None;
+        }
+        if length <= WHOLE {
+            return self.bytes(mix(1, length), at, length);
+        }
+        let part = length / PIECES;
+        (0..PIECES).try_fold(mix(2, length), |sum, index| {
+            let start = index * part + mix(self.period, index) % (part - PIECE + 1);
+            self.bytes(sum, at.checked_add(start)?, PIECE)
+        })
+    }
+
+    fn bytes(&mut self, sum: u64, at: u64, length: u64) -> Option<u64> {
+        let mut bytes = [0; WHOLE as usize];
+        let bytes = bytes.get_mut(..usize::try_from(length).ok()?)?;
+        self.read(at, bytes)?;
+        let word = |chunk: &[u8]| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        };
+        Some(bytes.chunks(8).fold(sum, |sum, chunk| mix(sum, word(chunk))))
+    }
+
+    fn word(&mut self, at: u64) -> Option<u64> {
+        self.words(at).map(|[word]| word)
+    }
+
+    fn words<const N: usize>(&mut self, at: u64) -> Option<[u64; N]> {
+        let mut bytes = [[0; 8]; N];
+        self.read(at, bytes.as_flattened_mut())?;
+        Some(bytes.map(u64::from_le_bytes))
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Option<()> {
+        self.reads += 1;
+        if self.reads > READS_MAX {
+            return None;
+        }
+        self.place.memory().read(at, into).ok()
+    }
+}
