@@ -66,7 +66,7 @@ shared!(Registers, 40 + 16 * 8 + 12 * 8 + NATIVE * 8 + STACK * 8 + OPERANDS * 24
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// The address of its frame; 0 if there is none.
+    /// The address of its frame; 0 if no caller is such a spot.
     pub frame: u64,
     /// As in [`Registers`].
     pub caller: u64,

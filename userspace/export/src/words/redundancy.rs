@@ -15,7 +15,7 @@ pub(crate) fn looked(samples: u64, watchpoints: u64, traps: u64) -> String {
     format!("{samples} in native code, {watchpoints}, {traps}.")
 }
 
-/// How many lines of a recording are undecided, and how large one of them may be. `None` if there are none.
+/// The number of undecided lines of a recording, and the largest share of one. `None` if every line is decided.
 pub fn undecided(model: &Model) -> Option<String> {
     let view = views::redundancy(model, &Selection::default());
     let (lines, found) = undecided_of(model, &view)?;

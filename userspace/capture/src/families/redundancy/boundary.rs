@@ -1,7 +1,7 @@
 //! Repeated calls of packages by the program's own code, whatever the package does in them: the program's frame waits, with the
 //! arguments on its value stack, while the time may be spent anywhere below.
 //!
-//! The kernel side reads the arguments with the sample, at the instructions that it is told about. What it cannot compare, such as
+//! The kernel side reads the arguments with the sample, at the instructions that user space names. What it cannot compare, such as
 //! a dictionary, is read from here a little later. By then the callee may have dropped it, or the program changed it: the call
 //! counts as one with other arguments, or is not compared.
 

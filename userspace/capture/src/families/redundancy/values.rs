@@ -175,7 +175,7 @@ impl<'a> Values<'a> {
             let [size] = self.words(dimensions.checked_add(8 * index)?)?;
             let [step] = self.words(strides.checked_add(8 * index)?)?;
             if size > SIZE_MAX || step > SIZE_MAX {
-                return None; // it runs backwards, or is none
+                return None; // a negative stride, or no array
             }
             if size == 0 {
                 return Some(mix(sum, index));
