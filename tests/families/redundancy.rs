@@ -72,6 +72,17 @@ fn known(name: &str, body: impl Fn() + 'static + Send) -> Case {
     case(name, body).needs(needs::root()).needs(needs::python("3.12")).needs(needs::compiler(&[]))
 }
 
+/// A case for each version; all but that for 3.12 only with `--all`.
+fn by_version(name: &str, versions: &[&'static str], body: fn(&str)) -> Vec<Case> {
+    let of = |version: &&'static str| {
+        let version = *version;
+        let case = case(format!("{name}_on_{version}"), move || body(version));
+        let case = case.needs(needs::root()).needs(numpy(version));
+        if version == "3.12" { case } else { case.needs(needs::all()) }
+    };
+    versions.iter().map(of).collect()
+}
+
 fn record() -> Record {
     Record::new().rate(500).argument("--probe").argument("+redundancy")
 }

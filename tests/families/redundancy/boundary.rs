@@ -1,10 +1,10 @@
 //! Tests that calls of packages by the program's own lines are compared by what they are given, whatever the package does below
 //! them. The program marks its lines, and knows what changes at each.
 
-use pyobs_tests::{Case, case, command, json, needs, workload};
+use pyobs_tests::{Case, command, json, workload};
 use serde_json::Value;
 
-use super::{RECOMPUTED, lines, numpy, printed, record};
+use super::{RECOMPUTED, by_version, lines, numpy, printed, record};
 
 const SECONDS: &str = "16";
 /// Of the comparisons at a line, those that may be equal although something changes at each call: a second sample of the same
@@ -12,14 +12,7 @@ const SECONDS: &str = "16";
 const SAME_MAX: f64 = 0.1;
 
 pub fn cases() -> Vec<Case> {
-    ["3.8", "3.10", "3.11", "3.12", "3.13", "3.14"]
-        .into_iter()
-        .map(|version| {
-            let case = case(format!("calls_of_packages_are_compared_on_{version}"), move || compared(version));
-            let case = case.needs(needs::root()).needs(numpy(version));
-            if version == "3.12" { case } else { case.needs(needs::all()) }
-        })
-        .collect()
+    by_version("calls_of_packages_are_compared", &["3.8", "3.10", "3.11", "3.12", "3.13", "3.14"], compared)
 }
 
 fn compared(version: &str) {

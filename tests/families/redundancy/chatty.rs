@@ -1,10 +1,10 @@
 //! Tests that loops of small calls are found, and their turns timed, beside calls of the same libraries that are worth their
 //! time. The program knows its lines and how long its turns took.
 
-use pyobs_tests::{Case, Recording, case, command, json, needs, workload};
+use pyobs_tests::{Case, Recording, command, json, workload};
 use serde_json::Value;
 
-use super::{findings_of, numpy, printed, record};
+use super::{by_version, findings_of, numpy, printed, record};
 
 const CHATTY: &str = "redundancy/chatty";
 const SECONDS: &str = "12";
@@ -14,14 +14,7 @@ const FACTOR: f64 = 2.0;
 const OF_TRAPS: f64 = 8e-6;
 
 pub fn cases() -> Vec<Case> {
-    ["3.8", "3.10", "3.11", "3.12", "3.13"]
-        .into_iter()
-        .map(|version| {
-            let case = case(format!("loops_of_small_calls_are_found_on_{version}"), move || loops(version));
-            let case = case.needs(needs::root()).needs(numpy(version));
-            if version == "3.12" { case } else { case.needs(needs::all()) }
-        })
-        .collect()
+    by_version("loops_of_small_calls_are_found", &["3.8", "3.10", "3.11", "3.12", "3.13"], loops)
 }
 
 fn loops(version: &str) {

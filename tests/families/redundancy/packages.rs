@@ -1,19 +1,12 @@
 //! Tests which line is blamed when libraries call libraries. The program and the library mark the lines in their source.
 
-use pyobs_tests::{Case, case, command, json, needs, workload};
+use pyobs_tests::{Case, command, json, workload};
 use serde_json::Value;
 
-use super::{DISPATCH, findings_of, numpy, printed, record};
+use super::{DISPATCH, by_version, findings_of, numpy, printed, record};
 
 pub fn cases() -> Vec<Case> {
-    ["3.8", "3.10", "3.11", "3.12", "3.13"]
-        .into_iter()
-        .map(|version| {
-            let case = case(format!("a_library_is_blamed_at_its_own_line_on_{version}"), move || library(version));
-            let case = case.needs(needs::root()).needs(numpy(version));
-            if version == "3.12" { case } else { case.needs(needs::all()) }
-        })
-        .collect()
+    by_version("a_library_is_blamed_at_its_own_line", &["3.8", "3.10", "3.11", "3.12", "3.13"], library)
 }
 
 fn library(version: &str) {

@@ -167,14 +167,11 @@ impl Calls {
             self.classify(place, key.pid, &[Operand { object: 0, class: trap.class, print: 0 }]);
             return None;
         }
-        let (of, before) = self.last.of(period(trap.header.time)).result(key, path, (given, trap.value))?;
-        if of != given {
-            return None;
-        }
+        let is_same = self.last.of(period(trap.header.time)).result((key, path), given, trap.value)?;
         if let Some(known) = self.spots.get_mut(&key) {
             known.results += 1;
         }
-        Some(before == trap.value)
+        Some(is_same)
     }
 
     pub fn forget(&mut self, pid: u32) {
@@ -244,8 +241,10 @@ impl Last {
         Self::replace(&mut self.arguments, (key, path), now)
     }
 
-    fn result(&mut self, key: SpotKey, path: u64, now: (u64, u64)) -> Option<(u64, u64)> {
-        Self::replace(&mut self.results, (key, path), now)
+    /// Whether the result is that of the last call, if that had the same arguments.
+    fn result(&mut self, key: (SpotKey, u64), given: u64, result: u64) -> Option<bool> {
+        let (before, same) = Self::replace(&mut self.results, key, (given, result))?;
+        (before == given).then_some(same == result)
     }
 
     /// Further calls are not compared once too many are kept.
@@ -424,6 +423,18 @@ mod tests {
         assert_eq!(varying(&before, &[1, 2, 9, 4, 0, 0, 0, 0], 2), 0b10, "the first argument");
         assert_eq!(varying(&before, &[9, 2, 3, 9, 0, 0, 0, 0], 2), 0b101, "what is called, and the second");
         assert_eq!(varying(&before, &[9, 2, 3, 4, 0, 0, 0, 0], 0), 0b10, "no call: the first operand");
+    }
+
+    #[test]
+    fn results_of_other_arguments_are_not_compared() {
+        let mut last = Last::default();
+        let key = (SpotKey { pid: 7, padding: 0, code: 0x1000, detail: 2 }, 3);
+        assert_eq!(last.result(key, 1, 10), None, "the first");
+        assert_eq!(last.result(key, 1, 10), Some(true));
+        assert_eq!(last.result(key, 1, 11), Some(false));
+        assert_eq!(last.result(key, 2, 11), None, "other arguments");
+        assert_eq!(last.result(key, 2, 11), Some(true));
+        assert_eq!(last.of(1).result(key, 2, 11), None, "another period");
     }
 
     #[test]
