@@ -160,8 +160,12 @@ fn fill_callers(record: *mut Registers, walk: &Walk) {
     unsafe {
         (*record).callers = [Caller::default(); CALLERS];
         let mut frame = (*record).frame;
-        let mut found = 0;
+        // The verifier does not follow what is in memory. It would check each step with each number found until then.
+        // This field is free until the operands are filled in.
+        let number = &raw mut (*record).largest;
+        number.write_volatile(0);
         for _ in 0..STEPS {
+            let found = number.read_volatile() as usize;
             frame = previous(&walk.layout, frame);
             if frame == 0 || found >= CALLERS {
                 break;
@@ -171,7 +175,7 @@ fn fill_callers(record: *mut Registers, walk: &Walk) {
             if code & !TAG_BITS == next.address {
                 let instruction = instruction_of(&walk.layout, frame);
                 (*record).callers[found] = Caller { frame, instruction, code: next.address, detail: next.detail };
-                found += 1;
+                number.write_volatile(found as u64 + 1);
             }
         }
     }
