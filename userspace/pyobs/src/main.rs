@@ -17,7 +17,6 @@ fn main() -> ExitCode {
     exit::say_panics_in_one_sentence();
     exit::code(cli::parse(std::env::args_os()).and_then(|verb| {
         logger::install(verb.as_ref());
-        advice::load();
         verbs::run(verb)
     }))
 }

@@ -20,6 +20,7 @@ use pyobs_capture::session::{Options, Session, Targets, Walk};
 use pyobs_model::{Family, History, Model};
 use pyobs_recording::Reader;
 
+use crate::advice;
 use crate::cli::{Verb, Watch};
 use crate::exit::{self, Failure};
 use crate::progress::Progress;
@@ -97,6 +98,7 @@ fn load(file: &Path, history: History) -> Result<Model, Failure> {
 /// The same, with the reader to read the recording again.
 fn read(file: &Path, history: History) -> Result<(Model, Reader), Failure> {
     let mut reader = Reader::open(file).map_err(Failure::failed)?;
+    advice::load();
     let mut model = Model::new(reader.meta().clone(), history);
     if !reader.is_finished() {
         model.set_unfinished();

@@ -14,6 +14,7 @@ use rustix::pipe::PipeFlags;
 use tokio::sync::mpsc::{self, Sender};
 
 use super::{drop_privileges, drop_privileges_for, start, targets};
+use crate::advice;
 use crate::cli::{Top, Watch};
 use crate::exit::Failure;
 use crate::signals::Signals;
@@ -52,6 +53,7 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     let meta = beginning.recv().map_err(stopped)??;
     // Rights belong to threads, so each of the two drops its own.
     drop_privileges(Keep::Reading)?;
+    advice::load();
     let started = meta.started.clone();
     let source_line = Box::new(move |pid: Pid, file: &str, line| source::line(Some(pid.0), file, line, &started));
     let model = Model::new(meta, PAST);
