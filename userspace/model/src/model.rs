@@ -80,6 +80,8 @@ pub struct Model {
     history: History,
     now: Nanos,
     processes: Vec<ProcessState>,
+    /// In the order in which they were seen.
+    by_pid: HashMap<Pid, Vec<ProcessRef>>,
     frames: Vec<Frame>,
     interpreters: Interpreters,
     /// For each frame, the first frame seen of its function.
@@ -102,6 +104,7 @@ impl Model {
             history,
             now: Nanos(0),
             processes: Vec::new(),
+            by_pid: HashMap::new(),
             frames: Vec::new(),
             interpreters: Interpreters::default(),
             functions: Vec::new(),
@@ -139,6 +142,12 @@ impl Model {
             }
             Event::Process { id, process } => {
                 let index = id.0 as usize;
+                if index <= self.processes.len() {
+                    let of_pid = self.by_pid.entry(process.pid).or_default();
+                    if let Err(at) = of_pid.binary_search(id) {
+                        of_pid.insert(at, *id);
+                    }
+                }
                 if let Some(state) = self.processes.get_mut(index) {
                     state.process = process.clone();
                 } else if index == self.processes.len() {
@@ -354,12 +363,19 @@ impl Model {
         self.frames.get(id.0 as usize)
     }
 
+    /// The processes that had a pid, one after the other.
+    pub fn processes_of(&self, pid: Pid) -> impl DoubleEndedIterator<Item = (ProcessRef, &ProcessState)> + '_ {
+        let ids = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
+        let state = move |id: &ProcessRef| Some((*id, self.process(*id).filter(|state| state.process.pid == pid)?));
+        ids.iter().filter_map(state)
+    }
+
     /// The process that had a pid at a time.
     pub fn process_at(&self, pid: Pid, at: Nanos) -> Option<(ProcessRef, &ProcessState)> {
         let lived = |state: &ProcessState| {
             state.process.started.is_none_or(|started| started <= at) && state.ended.is_none_or(|ended| ended >= at)
         };
-        self.processes().filter(|(_, state)| state.process.pid == pid && lived(state)).last()
+        self.processes_of(pid).rfind(|(_, state)| lived(state))
     }
 
     /// Whether this is a Python frame.

@@ -1,6 +1,8 @@
 //! Arenas: where they were born, how full they are, and what became of them.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use super::places::Placed;
@@ -122,6 +124,8 @@ impl Placed for Birth {
 #[derive(Debug)]
 pub struct Arenas {
     arenas: BTreeMap<ArenaId, ArenaState>,
+    /// Those that are live.
+    live: BTreeMap<ProcessRef, BTreeSet<ArenaId>>,
     ended: Ended<ArenaId>,
     forgotten: Places<Birth, Forgotten>,
     /// How many arenas each address has had.
@@ -131,7 +135,7 @@ pub struct Arenas {
 impl Arenas {
     pub fn new(history: History) -> Self {
         let (arenas, ended) = (BTreeMap::new(), Ended::new(history));
-        Self { arenas, ended, forgotten: Places::default(), generations: BTreeMap::new() }
+        Self { arenas, live: BTreeMap::new(), ended, forgotten: Places::default(), generations: BTreeMap::new() }
     }
 
     /// Returns how many arenas were forgotten to make room.
@@ -161,12 +165,16 @@ impl Arenas {
             }
             ArenaChange::Died => {
                 let cause = if state.closed.is_some() { Cause::LastOwner } else { Cause::Freed };
+                let process = state.arena.process;
                 if state.die(at, cause) {
                     self.ended.push(at, id);
+                    self.forget_live(process, id);
                 }
             }
             ArenaChange::Mistaken => {
+                let process = state.arena.process;
                 self.arenas.remove(&id);
+                self.forget_live(process, id);
             }
         }
         0
@@ -179,7 +187,11 @@ impl Arenas {
             if state.arena.address != arena.address {
                 state.generation = next_generation(&mut self.generations, arena);
             }
-            state.arena = arena.clone();
+            let before = mem::replace(&mut state.arena, arena.clone()).process;
+            if state.is_live() && before != arena.process {
+                self.live.entry(arena.process).or_default().insert(id);
+                self.forget_live(before, id);
+            }
             return 0;
         }
         let parent = arena.parent.and_then(|parent| self.arenas.get(&parent));
@@ -188,12 +200,14 @@ impl Arenas {
         let (objects, closed, slab) = (Objects::default(), None, None);
         let arena = arena.clone();
         let state = ArenaState { arena, begun: at, stack, died: None, filled, objects, closed, slab, generation };
+        self.live.entry(state.arena.process).or_default().insert(id);
         self.arenas.insert(id, state);
         self.make_room()
     }
 
     fn make_room(&mut self) -> u64 {
-        let Some(state) = self.ended.make_room(&mut self.arenas) else { return 0 };
+        let Some((id, state)) = self.ended.make_room(&mut self.arenas) else { return 0 };
+        self.forget_live(state.arena.process, id);
         let birth =
             Birth { process: state.arena.process, kind: Arc::clone(&state.arena.kind), stack: self.birth(&state) };
         self.forgotten.of(birth).add(state.held(), state.is_kept());
@@ -202,12 +216,24 @@ impl Arenas {
 
     /// A process is gone, and its memory with it.
     pub fn ended(&mut self, process: ProcessRef, at: Nanos) {
-        for (id, state) in self.arenas.iter_mut().filter(|(_, state)| state.arena.process == process) {
-            if state.die(at, Cause::ProcessEnd) {
-                self.ended.push(at, *id);
+        for id in self.live.remove(&process).unwrap_or_default() {
+            if self.arenas.get_mut(&id).is_some_and(|state| state.die(at, Cause::ProcessEnd)) {
+                self.ended.push(at, id);
             }
         }
-        self.generations.retain(|(of, _), _| *of != process);
+        let addresses = self.generations.range((process, 0)..=(process, u64::MAX));
+        for key in addresses.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.generations.remove(&key);
+        }
+    }
+
+    fn forget_live(&mut self, process: ProcessRef, id: ArenaId) {
+        if let Entry::Occupied(mut live) = self.live.entry(process) {
+            live.get_mut().remove(&id);
+            if live.get().is_empty() {
+                live.remove();
+            }
+        }
     }
 
     /// Forgets arenas that died before the window ending at `now`.

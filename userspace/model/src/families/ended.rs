@@ -60,16 +60,16 @@ impl<I: Copy + Ord> Ended<I> {
     }
 
     /// Removes one thing if there are too many: the one that ended first, or the oldest if none ended.
-    pub(super) fn make_room<T>(&mut self, things: &mut BTreeMap<I, T>) -> Option<T> {
+    pub(super) fn make_room<T>(&mut self, things: &mut BTreeMap<I, T>) -> Option<(I, T)> {
         if things.len() <= self.history.bound(KEPT_MAX) {
             return None;
         }
         while let Some((_, id)) = self.order.pop_front() {
             if let Some(thing) = things.remove(&id) {
-                return Some(thing);
+                return Some((id, thing));
             }
         }
-        things.pop_first().map(|(_, thing)| thing)
+        things.pop_first()
     }
 
     /// Removes things that ended before the window ending at `now`.

@@ -76,24 +76,29 @@ impl Placed for Place {
 #[derive(Debug)]
 pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
+    /// The number of sums from which some are merged. More than [`PLACES_MAX`] if there are too many processes: to look again for
+    /// each new one what can be merged would take a time that grows with their square.
+    full: usize,
     /// How many places were merged into others.
     gone: u64,
 }
 
 impl<K, S> Default for Places<K, S> {
     fn default() -> Self {
-        Self { sums: BTreeMap::new(), gone: 0 }
+        Self { sums: BTreeMap::new(), full: PLACES_MAX, gone: 0 }
     }
 }
 
 impl<K: Placed, S: Summed> Places<K, S> {
     /// The sum of a place.
     pub(super) fn of(&mut self, key: K) -> &mut S {
-        if self.sums.len() >= PLACES_MAX && !self.sums.contains_key(&key) {
+        if self.sums.len() >= self.full && !self.sums.contains_key(&key) {
+            let is_roomy = |sums: &BTreeMap<K, S>| sums.len() <= PLACES_MAX / 4 * 3;
             self.make_room(K::of_thread);
-            if self.sums.len() > PLACES_MAX / 4 * 3 {
+            if !is_roomy(&self.sums) {
                 self.make_room(K::of_process);
             }
+            self.full = if is_roomy(&self.sums) { PLACES_MAX } else { self.sums.len() / 2 * 3 };
         }
         self.sums.entry(key).or_default()
     }
@@ -160,6 +165,22 @@ mod tests {
             assert_eq!(of_thread.map(|(_, sum)| sum.0).sum::<u64>(), all / 8, "{tid}");
         }
         assert!(places.gone() > 3 * PLACES_MAX as u64);
+    }
+
+    /// Takes minutes if each further process is a reason to sort all of them.
+    #[test]
+    fn more_processes_than_places_have_a_sum_each() {
+        let mut places: Places<Place, Count> = Places::default();
+        let processes = 10 * PLACES_MAX as u32;
+        for number in 0..processes {
+            for stack in 0..2 {
+                places.of(Place { process: ProcessRef(number), tid: Tid(1), stack: StackId(stack) }).0 += 1;
+            }
+        }
+        let mut of_processes: BTreeMap<ProcessRef, u64> = BTreeMap::new();
+        places.iter().for_each(|(key, sum)| *of_processes.entry(key.process).or_default() += sum.0);
+        assert_eq!(of_processes.len(), processes as usize);
+        assert!(of_processes.values().all(|sum| *sum == 2));
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl Shm {
     }
 
     fn make_room(&mut self) -> u64 {
-        let Some(state) = self.ended.make_room(&mut self.segments) else { return 0 };
+        let Some((_, state)) = self.ended.make_room(&mut self.segments) else { return 0 };
         if !state.is_semaphore() {
             let sum = self.forgotten.of((state.segment.kind, state.stack));
             sum.add(state.segment.bytes, state.verdict() == SegmentVerdict::Residue);

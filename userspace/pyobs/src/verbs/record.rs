@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyobs_capture::launch::{self, Launch};
 use pyobs_capture::session::{Session, Targets};
-use pyobs_model::{Event, Family, History};
-use pyobs_recording::{Background, Writer};
+use pyobs_model::{Event, Family, History, Model};
+use pyobs_recording::{Background, Reader, Writer};
 
-use super::{drop_privileges_for, load, start, targets};
+use super::{drop_privileges_for, start, targets};
 use crate::cli::Record;
 use crate::exit::{self, Failure};
 use crate::ownership;
@@ -18,8 +19,8 @@ use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
 use pyobs_model::number::{grouped, size};
 
-/// A larger recording is not read again at its end, because that takes too long.
-const READ_MAX: u64 = 256 << 20;
+/// How long a recording is read again at its end. A recording ends soon after it was interrupted.
+const READ_FOR: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(400);
 
 pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
@@ -219,11 +220,39 @@ impl Recording {
     }
 }
 
-/// What a recording of the family `redundancy` could not decide.
+/// What a recording of the family `redundancy` could not decide. The next verb will say so if the recording cannot be read.
 fn undecided(path: &Path) -> Option<String> {
-    fs::metadata(path).ok().filter(|meta| meta.len() <= READ_MAX)?;
-    // The next verb will say so if the recording cannot be read.
-    pyobs_export::undecided(&load(path, History::REPORT).ok()?)
+    let mut reader = Reader::open(path).ok()?;
+    let mut model = Model::new(reader.meta().clone(), History::REPORT);
+    let (until, mut is_late) = (Instant::now() + READ_FOR, false);
+    let read = reader.replay_while(|event| {
+        if is_about_redundancy(&event) {
+            model.apply(&event);
+        }
+        is_late = Instant::now() >= until;
+        if is_late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    read.ok()?;
+    if is_late {
+        return Some(format!("{}: the report says which lines are undecided", Family::Redundancy.name()));
+    }
+    pyobs_export::undecided(&model)
+}
+
+/// Whether the verdicts of that family depend on it.
+fn is_about_redundancy(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Frame { .. }
+            | Event::Stack { .. }
+            | Event::Process { .. }
+            | Event::Thread { .. }
+            | Event::Sample(_)
+            | Event::Access(_)
+            | Event::Pair(_)
+            | Event::Call(_)
+            | Event::Watchpoints { .. }
+    )
 }
 
 fn last_counts(samples: u64, lost: u64, last: &[Event]) -> (u64, u64) {

@@ -57,7 +57,7 @@ pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> Strin
 
 /// The latest process with this pid.
 pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
-    model.processes().filter(|(_, state)| state.process.pid == pid).map(|(id, _)| id).last()
+    model.processes_of(pid).next_back().map(|(id, _)| id)
 }
 
 /// A thread's name, and its role if it has one: `ucxx-0 progress`.
