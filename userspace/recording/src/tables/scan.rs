@@ -106,6 +106,21 @@ impl Source {
         }
         Ok(found == columns.len())
     }
+
+    /// The columns that the recording has of a table; `None` if it does not have the table.
+    fn columns<T: Table>(&self) -> rusqlite::Result<Option<Vec<&'static str>>> {
+        let (table, mut columns) = (T::TABLE.name, T::TABLE.names(Sort::Plain));
+        if !self.has(table, &columns)? {
+            return Ok(None);
+        }
+        for column in T::TABLE.names(Sort::Newer) {
+            if !self.has(table, &[column])? {
+                break;
+            }
+            columns.push(column);
+        }
+        Ok(Some(columns))
+    }
 }
 
 /// Row ids after `after`, up to `until`.
@@ -142,16 +157,11 @@ impl Reading<'_> {
     /// The query for a span of a table's rows; `None` if the recording does not have the table.
     pub(crate) fn query<T: Table>(&mut self, rows: Rows) -> Result<Option<String>, Error> {
         let table = T::TABLE.name;
-        let (mut columns, newer) = (T::TABLE.names(Sort::Plain), T::TABLE.names(Sort::Newer));
-        let has = |columns: &[_]| self.source.has(table, columns);
-        match has(&columns).and_then(|all| Ok((all, has(&newer)?))) {
-            Ok((true, true)) => columns.extend(newer),
-            Ok((true, false)) => {}
+        match self.source.columns::<T>() {
             // An older pyobs did not have this family.
-            Ok((false, _)) => return Ok(None),
-            Err(error) => return self.judge(error, table).map(|()| None),
+            Ok(columns) => Ok(columns.map(|columns| self.query_of(table, &columns, rows))),
+            Err(error) => self.judge(error, table).map(|()| None),
         }
-        Ok(Some(self.query_of(table, &columns, rows)))
     }
 
     /// The query for columns that a table is known to have.
