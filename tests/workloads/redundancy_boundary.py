@@ -5,6 +5,7 @@ Prints as JSON the number of each marked line.
 import inspect
 import json
 import os
+import random
 import sys
 import time
 
@@ -12,7 +13,7 @@ import numpy as np
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "site-packages"))
 
-from pyobs_trend.mixed import mixed, remembered
+from pyobs_trend.mixed import fitted, mixed, remembered
 
 rng = np.random.default_rng(0)
 values = rng.random(4000)
@@ -26,7 +27,27 @@ class Options(dict):
     pass
 
 
-instance = Options(fixed)
+class Settings:
+    def __init__(self, scale):
+        self.scale = scale
+        self.names = ["price", "volume"]
+        self.limits = Options(low=0, high=1)
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+
+class Noise(random.Random):
+    """Its state is in fields of C code."""
+
+    def __getitem__(self, name):
+        return fixed[name]
+
+
+options = Options(fixed)
+settings = Settings(2.0)
+changed = Settings(2.0)
+noise = Noise(0)
 
 
 def repeats():
@@ -52,18 +73,38 @@ def returns_more():
     return remembered(fixed, values)  # <- more
 
 
+def takes_a_dictionary_of_its_own():
+    return mixed(options, values)  # <- subclass
+
+
 def takes_an_instance():
-    return mixed(instance, values)  # <- instance
+    return mixed(settings, values)  # <- instance
 
 
-MARKS = ["repeats", "item", "name", "array", "more", "instance"]
+def changes_an_attribute(step):
+    changed.limits["high"] = float(step)
+    return mixed(changed, values)  # <- attribute
+
+
+def takes_hidden_state():
+    return mixed(noise, values)  # <- hidden
+
+
+def returns_an_instance():
+    return fitted(fixed, values)  # <- model
+
+
+MARKS = ["repeats", "item", "name", "array", "more", "subclass", "instance", "attribute", "hidden", "model"]
 
 
 def main():
     until, step = time.monotonic() + float(sys.argv[1]), 0
     while time.monotonic() < until:
         step += 1
-        repeats(), changes_an_item(step), changes_a_name(step), changes_an_array(step), returns_more(), takes_an_instance()
+        repeats(), changes_an_item(step), changes_a_name(step), changes_an_array(step), returns_more()
+        takes_a_dictionary_of_its_own(), takes_an_instance(), changes_an_attribute(step)
+        takes_hidden_state()
+        model = returns_an_instance()  # kept until the next one
     lines = inspect.getsource(sys.modules["__main__"]).splitlines()
     print(json.dumps({mark: next(n for n, line in enumerate(lines, 1) if line.endswith("# <- " + mark)) for mark in MARKS}))
 

@@ -1,6 +1,6 @@
 """redundancy_operands.py SECONDS: calls with objects of many types as arguments.
 
-Prints the lines of the calls as JSON, by whether their arguments and results repeat.
+Prints the lines of the calls as JSON, by whether their arguments and results repeat. One takes elements of an array.
 """
 import inspect
 import json
@@ -70,18 +70,23 @@ def other_texts(turn):
         np.array(["one", f"\u00e9 {turn}.{step}"])  # <- fresh
 
 
+def elements():
+    for step in range(8000):
+        listed_array.item(step % 60)  # <- elements
+
+
 listed_array = np.array(listed)
 same = inverted, from_list, from_tuple, from_text, from_bytes, from_slice
 fresh = other_matrix, other_list, other_tuple, other_text, other_texts
 end, turn = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < end:
     turn += 1
-    for function in same:
+    for function in same + (elements,):
         function()
     for function in fresh:
         function(turn)
-lines = {"same": {}, "fresh": {}}
-for function in same + fresh:
+lines = {"same": {}, "fresh": {}, "elements": {}}
+for function in same + fresh + (elements,):
     source, first = inspect.getsourcelines(function)
     index = next(index for index, line in enumerate(source) if "# <-" in line)
     lines[source[index].split()[-1]][function.__name__] = first + index

@@ -261,8 +261,9 @@ pub struct Trap {
     pub ip: u64,
     /// What was read; for a result, the hash of its value.
     pub value: u64,
-    /// For a result, the address of its type.
+    /// For a result, the address of its type and its own.
     pub class: u64,
+    pub object: u64,
     /// The key of the native call (`common/call_site.rs`).
     pub call: u64,
     /// As in [`Watch`].
@@ -278,4 +279,4 @@ pub struct Trap {
     pub read: u32,
 }
 
-shared!(Trap, 112);
+shared!(Trap, 120);

@@ -20,7 +20,7 @@ use pyobs_abi::{
     hash::mix,
     process::{Layout, Process},
     record::{self, Loss},
-    redundancy::{CALLERS, Caller, NATIVE, NOT_DECODED, Registers, STACK, Trap, Watch, WatchKey},
+    redundancy::{CALLERS, Caller, NATIVE, NOT_DECODED, Operand, Registers, STACK, Trap, Watch, WatchKey},
     stack::{flags, loop_count},
 };
 
@@ -263,7 +263,8 @@ fn trap(context: &PerfEventContext) -> Option<()> {
             (*trap).header = ring::header(record::REDUNDANCY_TRAP);
             ((*trap).between, (*trap).between_least) = (watch.between, watch.between_least);
             ((*trap).id, (*trap).ip) = (watch.id, here.ip);
-            ((*trap).value, (*trap).class, (*trap).call) = (seen.value, seen.class, watch.call);
+            ((*trap).value, (*trap).call) = (seen.value, watch.call);
+            ((*trap).class, (*trap).object) = (seen.class, seen.object);
             ((*trap).number, (*trap).stack) = (watch.traps, watch.stack);
             ((*trap).last, (*trap).read) = (u32::from(is_last), u32::from(seen.read));
         }
@@ -278,6 +279,7 @@ fn trap(context: &PerfEventContext) -> Option<()> {
 struct Seen {
     value: u64,
     class: u64,
+    object: u64,
     read: bool,
     /// This is the first trap of its call, whose stack is taken.
     is_new: bool,
@@ -296,7 +298,7 @@ fn memory(process: &Process, layout: &Layout, watch: &mut Watch) -> Option<Seen>
     let call = call_site(process, layout);
     let is_new = call != watch.call || watch.calls == 0;
     watch.call = call;
-    Some(Seen { value, class: 0, read: read == 0, is_new })
+    Some(Seen { value, class: 0, object: 0, read: read == 0, is_new })
 }
 
 /// The interpreter wrote to the place of an instruction's result. If the thread is at that instruction, the value is
@@ -311,10 +313,11 @@ fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
     if instruction(layout, top) == watch.instruction && is_caller() {
         let operand = prints::operand(pid(), watch.read_address, time());
         if operand.object != 0 {
-            return Some(Seen { value: operand.print, class: operand.class, read: true, is_new: true });
+            let Operand { object, class, print: value } = operand;
+            return Some(Seen { value, class, object, read: true, is_new: true });
         }
     }
-    (watch.traps >= watch.traps_max).then_some(Seen { value: 0, class: 0, read: false, is_new: false })
+    (watch.traps >= watch.traps_max).then_some(Seen { value: 0, class: 0, object: 0, read: false, is_new: false })
 }
 
 #[inline(always)]

@@ -61,6 +61,10 @@ fn operands(version: &str) {
     let recording = record().command(program).run();
     let printed = printed(&recording);
     let found = lines(&recording, RECOMPUTED);
+    let elements = &printed["elements"]["elements"];
+    let at_lines = json::list(&recording.report["redundancy"], "/lines");
+    let at = at_lines.iter().find(|of| of["frame"]["line"] == *elements);
+    assert_eq!(at.map(|of| &of["elements_of"]), Some(&Value::from("float64 60")), "{at_lines:#?}");
     for (name, line) in printed["same"].as_object().unwrap() {
         let line = line.as_u64().unwrap();
         let (same, all, same_results, results) = sums(&recording, line);

@@ -37,6 +37,7 @@ fn loops(version: &str) {
         let is_right = seen < truth * FACTOR + OF_TRAPS && truth < seen * FACTOR + OF_TRAPS;
         assert!(is_right, "{name}: {seen} s, and in truth {truth} s");
     }
+    assert_eq!(at("means").map(|(_, evidence)| &evidence["result_bytes"]), Some(&Value::from(8)), "a float64");
     let called_back = at("called").map(|(_, evidence)| &evidence["called_back"]);
     assert_eq!(called_back, Some(&Value::from("doubled")));
     for name in ["sorts", "whole", "long"] {

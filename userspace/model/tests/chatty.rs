@@ -82,7 +82,7 @@ fn add_accesses(model: &mut Model, stack: u32, touched: &Touched, count: u64) {
 /// Turns that four results each have shown.
 fn add_turns(model: &mut Model, stack: u32, callee: &str, turns: u32, turn: Nanos, called_by: CalledBy) {
     let (stack, callee) = (StackId(stack), Arc::from(callee));
-    let compared = Compared::Turns { count: 4, time: Nanos(4 * turn.0) };
+    let compared = Compared::Turns { count: 4, time: Nanos(4 * turn.0), bytes: Some(16) };
     let call = NativeCall { at: AT, process: ProcessRef(0), tid: TID, stack, callee, called_by, compared };
     for _ in 0..turns / 4 {
         model.apply(&Event::Call(call.clone()));
@@ -117,10 +117,13 @@ fn a_loop_of_small_calls_is_one_finding_at_the_line_of_the_program() {
     let [finding] = &all[..] else { panic!("{all:?}") };
     assert_eq!(finding.id, "redundancy/chatty");
     let summary = "train (/srv/train.py:59) spends 60% of the run in DataFrame.iterrows of pandas: about 25,000 calls a second \
-                   of at most 24.0 µs each";
+                   of at most 24.0 µs each, for 16 B of data";
     assert_eq!(finding.summary, summary);
     assert!(finding.advice.contains("itertuples"), "{}", finding.advice);
     assert_eq!(finding.evidence["turns"], Evidence::Count(12));
+    assert_eq!(finding.evidence["result_bytes"], Evidence::Count(16));
+    // 0.6 s of a second in calls of 24 µs.
+    assert_eq!(finding.evidence["calls_per_s"], Evidence::Number(25_000.0));
     assert_eq!(finding.evidence["overhead_share"], Evidence::Number(1.0));
 }
 

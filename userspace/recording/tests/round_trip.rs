@@ -4,7 +4,8 @@ mod common;
 
 use common::{Program, every_event, meta, read, write};
 use pyobs_model::{
-    Event, GilWait, Nanos, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid, WaitReason, Waker, views,
+    Compared, Event, GilWait, Nanos, NativeCall, Pair, Pid, ProcessRef, Reason, Sample, Selection, Sleep, Tid,
+    WaitReason, Waker, views,
 };
 use pyobs_recording::{Reader, Writer};
 
@@ -26,9 +27,23 @@ fn a_recording_from_before_a_column_was_added_opens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pyobs");
     write(&path, &every_event());
-    rusqlite::Connection::open(&path).unwrap().execute_batch("ALTER TABLE access_pairs DROP COLUMN address").unwrap();
+    // The last of several that were added one after the other, too.
+    let drop = "ALTER TABLE access_pairs DROP COLUMN address; ALTER TABLE native_calls DROP COLUMN result_bytes";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(drop).unwrap();
     let without = |event: Event| match event {
         Event::Pair(pair) => Event::Pair(Pair { address: None, ..pair }),
+        Event::Call(NativeCall {
+            at,
+            process,
+            tid,
+            stack,
+            callee,
+            called_by,
+            compared: Compared::Turns { count, time, .. },
+        }) => {
+            let compared = Compared::Turns { count, time, bytes: None };
+            Event::Call(NativeCall { at, process, tid, stack, callee, called_by, compared })
+        }
         event => event,
     };
     let expected: Vec<_> = every_event().into_iter().map(without).collect();

@@ -13,6 +13,7 @@ mod code;
 mod collector;
 mod emulator;
 mod frames;
+mod instances;
 mod messages;
 mod pairs;
 mod place;
@@ -276,9 +277,9 @@ impl Redundancy {
                 let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, (callee, by), compared);
                 self.trapped(*pid, *watch, [*number], call, events)
             }
-            Message::Turns { pid, tid, watch, number, callee, turns, time } => {
+            Message::Turns { pid, tid, watch, number, callee, turns, time, bytes } => {
                 let Callee { name, is_callback } = callee;
-                let compared = Compared::Turns { count: *turns, time: Nanos(*time) };
+                let compared = Compared::Turns { count: *turns, time: Nanos(*time), bytes: *bytes };
                 let by = if *is_callback { CalledBy::Library } else { CalledBy::Program };
                 let call = |process, [stack]: [StackId; 1]| called(now, process, *tid, stack, (name, by), compared);
                 self.trapped(*pid, *watch, [*number], call, events)

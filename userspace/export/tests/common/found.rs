@@ -344,7 +344,7 @@ fn copies() -> Vec<Event> {
 /// Samples in the Python code of a library, which `compute` calls every 24 µs.
 fn chatty() -> Vec<Event> {
     let (at, process, callee) = (Nanos(1), PROCESS, "DataFrame.iterrows".into());
-    let compared = Compared::Turns { count: 20, time: Nanos(480_000) };
+    let compared = Compared::Turns { count: 20, time: Nanos(480_000), bytes: Some(16) };
     let timed = Event::Call(NativeCall {
         at,
         process,

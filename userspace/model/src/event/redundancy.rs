@@ -163,10 +163,12 @@ pub enum Compared {
         copied: u64,
         added: u64,
     },
-    /// Not compared: it is called in a loop, and this is how long that number of turns took, from one result to the next.
+    /// Not compared: it is called in a loop, and this is how long that number of turns took, from one result to the next. A
+    /// result has this many bytes of data, if that is known.
     Turns {
         count: u32,
         time: Nanos,
+        bytes: Option<u64>,
     },
 }
 

@@ -98,6 +98,8 @@ pub struct Call {
     /// Timed turns of a loop of the program that makes the call, from one result to the next, and how long one takes.
     pub turns: u64,
     pub turn_s: Option<f64>,
+    /// The mean size of the data in what these calls returned; `null` if it is unknown.
+    pub result_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -208,6 +210,7 @@ pub(super) fn redundancy(source: &Source<'_>, selection: &Selection, limit: usiz
             added_bytes: sum.added.checked_div(sum.copies),
             turns: sum.turns,
             turn_s: sum.turn().map(Nanos::as_secs_f64),
+            result_bytes: sum.result_bytes(),
         })
     });
     let mut pairs: Vec<_> = view.pairs.iter().collect();

@@ -36,6 +36,15 @@ pub struct Chatty {
     pub turns: u64,
     /// The mean.
     pub turn: Nanos,
+    /// The mean size of what a call of the library returns, if it is known.
+    pub bytes: Option<u64>,
+}
+
+impl Chatty {
+    /// The calls in a second of the process's CPU time, of which the library takes this share.
+    pub fn per_second(&self, share: f64) -> f64 {
+        share / self.turn.as_secs_f64().max(1e-9)
+    }
 }
 
 /// A line that native code belongs to.
@@ -185,20 +194,18 @@ impl RedundancyView {
 
     /// Finds the lines that are chatty.
     fn find_chatty(&mut self, times: BTreeMap<Line, LibraryTime>, rate_hz: u32) {
-        let mut turns: BTreeMap<Line, Vec<(Arc<str>, u64, Nanos)>> = BTreeMap::new();
+        let mut turns: BTreeMap<Line, Vec<(Arc<str>, CallSum)>> = BTreeMap::new();
         for (call, sum) in self.calls.iter().filter(|(_, sum)| sum.turns > 0) {
-            turns.entry(call.line).or_default().push((Arc::clone(&call.callee), sum.turns, sum.turns_time));
+            turns.entry(call.line).or_default().push((Arc::clone(&call.callee), *sum));
         }
         for (line, library) in times {
             // The turns of a function that is called back are shorter than those of the call of the library.
             let callback = library.callback().cloned();
             let of_line = turns.get(&line).into_iter().flatten();
-            let meant = of_line.filter(|(callee, ..)| callback.as_ref().is_none_or(|callback| callback == callee));
-            let (count, time) = meant.fold((0, 0), |(count, time), (_, more, took)| (count + more, time + took.0));
-            if count < TURNS {
-                continue;
-            }
-            let turn = Nanos(time / count);
+            let mut sum = CallSum::default();
+            let meant = of_line.filter(|(callee, _)| callback.as_ref().is_none_or(|callback| callback == callee));
+            meant.for_each(|(_, more)| sum.add(more));
+            let Some(turn) = sum.turn().filter(|_| sum.turns >= TURNS) else { continue };
             let mut accesses = Accesses::default();
             let callbacks = library.callback_lines().map(|frame| Line { frame, ..line });
             callbacks.chain([line]).filter_map(|line| self.below.get(&line)).for_each(|of| accesses.merge(of));
@@ -210,7 +217,8 @@ impl RedundancyView {
                 && Verdict::of(overhead, library.samples, EQUAL) == Verdict::Found
             {
                 let overhead = overhead as f64 / library.samples as f64;
-                self.chatty.insert(line, Chatty { library, callback, overhead, turns: count, turn });
+                let bytes = sum.result_bytes().filter(|_| callback.is_none());
+                self.chatty.insert(line, Chatty { library, callback, overhead, turns: sum.turns, turn, bytes });
             }
         }
     }

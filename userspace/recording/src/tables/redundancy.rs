@@ -67,6 +67,7 @@ tables! {
         #[newer] called_by: Option<Name> = "`innermost`: the innermost frame calls it; `program`: the innermost frame of the \
             program's own code calls a package; `library`: a library calls a function of the program. Older recordings, which \
             lack this column, have only `innermost`",
+        #[newer] bytes as "result_bytes": Option<u64> = "of such a loop: the size of the data in a result, if it is known",
     }
 
     /// Family `redundancy`: statistics of the watchpoints, counted since the recording began.
@@ -100,15 +101,30 @@ pub(crate) fn pair(connection: &Connection, pair: &Pair) -> Result<()> {
 pub(crate) fn call(connection: &Connection, call: &NativeCall) -> Result<()> {
     let NativeCall { at, process, tid, stack, callee, called_by, compared } = call.clone();
     let (varying, same_result) = (None, None);
-    let (copied, added, turns, turns_time) = (None, None, None, None);
+    let (copied, added, turns, turns_time, bytes) = (None, None, None, None, None);
     let called_by = Some(Some(called_by.name().into()));
-    let row =
-        CallRow { at, process, tid, stack, callee, varying, same_result, copied, added, turns, turns_time, called_by };
+    let row = CallRow {
+        at,
+        process,
+        tid,
+        stack,
+        callee,
+        varying,
+        same_result,
+        copied,
+        added,
+        turns,
+        turns_time,
+        bytes,
+        called_by,
+    };
     let row = match compared {
         Compared::Arguments { varying } => CallRow { varying: Some(varying), ..row },
         Compared::Result { same } => CallRow { same_result: Some(same), ..row },
         Compared::Copied { copied, added } => CallRow { copied: Some(Some(copied)), added: Some(Some(added)), ..row },
-        Compared::Turns { count, time } => CallRow { turns: Some(Some(count)), turns_time: Some(Some(time)), ..row },
+        Compared::Turns { count, time, bytes } => {
+            CallRow { turns: Some(Some(count)), turns_time: Some(Some(time)), bytes: Some(bytes), ..row }
+        }
     };
     row.insert(connection)
 }
@@ -148,6 +164,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
             turns,
             turns_time,
             called_by,
+            bytes,
         } = row;
         let called_by = match called_by.flatten() {
             Some(name) => CalledBy::from_name(&name)?,
@@ -158,7 +175,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
             (Some(varying), None, None, None) => Compared::Arguments { varying },
             (None, Some(same), None, None) => Compared::Result { same },
             (None, None, Some((copied, added)), None) => Compared::Copied { copied, added },
-            (None, None, None, Some((count, time))) => Compared::Turns { count, time },
+            (None, None, None, Some((count, time))) => Compared::Turns { count, time, bytes: bytes.flatten() },
             _ => return None,
         };
         Some(Event::Call(NativeCall { at, process, tid, stack, callee, called_by, compared }))

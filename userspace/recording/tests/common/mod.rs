@@ -247,7 +247,11 @@ pub fn every_event() -> Vec<Event> {
     };
     events.push(Event::Call(call(65, CalledBy::Innermost, Compared::Arguments { varying: 5 })));
     events.push(Event::Call(call(66, CalledBy::Program, Compared::Result { same: true })));
-    events.push(Event::Call(call(67, CalledBy::Library, Compared::Turns { count: 4, time: Nanos(96_000) })));
+    events.push(Event::Call(call(
+        67,
+        CalledBy::Library,
+        Compared::Turns { count: 4, time: Nanos(96_000), bytes: Some(16) },
+    )));
     let sampler = Sampler::Pebs;
     let counts =
         Watchpoints { sampler, samples: 9, undecoded: 1, armed: 8, traps: 20, timed_out: 2, taken: 3, storms: 4 };

@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairSum, least_trials};
+use pyobs_model::families::redundancy::{Accesses, CallSum, DISPATCH, Line, PairSum, Verdict, least_trials};
 use pyobs_model::findings::{self, Finding, Target};
 use pyobs_model::views::{self, By, LineSum, Weight};
-use pyobs_model::{Family, FrameId, Model};
+use pyobs_model::{Family, FrameId, Model, Nanos};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -60,9 +60,12 @@ enum RedundancySort {
 /// The most findings above the lines, and the lines that must fit below them.
 const FINDINGS_MAX: usize = 4;
 const LINES_MIN: u16 = 6;
-/// The widths from which all columns, and the lines' source, are shown.
+/// The widths from which all columns of what was measured, the process and the verdict, the lines' source, and how long calls in
+/// a loop take, are shown.
 const ALL_NEED: u16 = 76;
+const VERDICT_NEEDS: u16 = 110;
 const SOURCE_NEEDS: u16 = 140;
+const TURN_NEEDS: u16 = 160;
 
 struct RedundancyRow {
     line: Line,
@@ -70,6 +73,9 @@ struct RedundancyRow {
     sum: Accesses,
     pairs: PairSum,
     calls: CallSum,
+    verdict: Verdict,
+    /// Of a line that calls a library for little work: the calls a second, and how long one takes.
+    turns: Option<(f64, Nanos)>,
 }
 
 #[derive(Default)]
@@ -115,12 +121,18 @@ impl Table for RedundancyTable {
             let (process, share) = (process_label(model, Some(process)), number::percent(100.0 * gain));
             format!("Work that changes nothing takes about {share} % of the time of {process}.")
         });
+        let (verdicts, rate_hz) = (view.verdicts(model), model.meta().rate_hz);
         let entry = |(line, sum): (&Line, &LineSum)| RedundancyRow {
             line: *line,
             caller: view.caller(*line).0,
             sum: sum.accesses.clone(),
             pairs: pairs.get(line).copied().unwrap_or_default(),
             calls: calls.get(line).copied().unwrap_or_default(),
+            verdict: verdicts.get(line).copied().unwrap_or(Verdict::Undecided),
+            turns: view
+                .chatty
+                .get(line)
+                .map(|chatty| (chatty.per_second(view.share_of_library(*line, rate_hz)), chatty.turn)),
         };
         self.lines = view.lines.len();
         let is_few = |sum: &&LineSum| sum.accesses.known() > 0 && !sum.accesses.is_enough();
@@ -181,6 +193,9 @@ impl Table for RedundancyTable {
         head.right(widths.column(RedundancySort::Arrays, 7), "ARRAYS", sorted.descending(RedundancySort::Arrays));
         head.right(widths.column(RedundancySort::Again, 12), "SAME CALLS", sorted.descending(RedundancySort::Again));
         head.right(widths.column(RedundancySort::Equal, 12), "EQUAL PAIRS", sorted.descending(RedundancySort::Equal));
+        head.right(widths.turns, "CALLS/S", None);
+        head.right(widths.turns, "A CALL", None);
+        head.left(widths.verdict, "VERDICT", None);
         head.left(widths.process, "PROCESS", None);
         head.left(widths.place, "NATIVE CODE CALLED AT", None);
         head.left(usize::MAX, if widths.place == usize::MAX { "" } else { "SOURCE" }, None);
@@ -196,7 +211,7 @@ impl Table for RedundancyTable {
         ui: &Ui,
     ) {
         let (widths, theme) = (RedundancyWidths::of(width, sort), ui.theme);
-        let RedundancyRow { line, caller, sum, pairs, calls } = entry;
+        let RedundancyRow { line, caller, sum, pairs, calls, verdict, turns } = entry;
         let of = |share: f64| match sum.known() {
             0 => "–".to_owned(),
             _ if !sum.is_enough() => "few".to_owned(),
@@ -220,6 +235,18 @@ impl Table for RedundancyTable {
             &part(pairs.equal, pairs.compared),
             style(pairs.is_enough()),
         );
+        let [per_second, turn] = turns.map_or_else(
+            || ["–", "–"].map(str::to_owned),
+            |(per_second, turn)| [number::short(per_second.round() as u64), number::time(turn)],
+        );
+        row.right(widths.turns, &per_second, theme.text());
+        row.right(widths.turns, &turn, theme.text());
+        let (word, style) = match verdict {
+            Verdict::Found => ("found", theme.strong()),
+            Verdict::Clear => ("clear", theme.text()),
+            Verdict::Undecided => ("undecided", theme.dim()),
+        };
+        row.left(widths.verdict, word, style);
         row.left(widths.process, &process_label(model, Some(line.process)), theme.dim());
         row.left_path(widths.place, &place_of(model, *line, *caller), theme.text());
         row.rest(&ui.sources.cached(line.process, line.frame).unwrap_or_default(), theme.dim());
@@ -264,16 +291,20 @@ impl RedundancyTable {
 struct RedundancyWidths {
     /// The only column besides the samples, if there is little room.
     only: Option<RedundancySort>,
+    turns: usize,
+    verdict: usize,
     process: usize,
     place: usize,
 }
 
 impl RedundancyWidths {
     fn of(width: u16, sort: RedundancySort) -> Self {
-        let is_wide = width >= ALL_NEED;
+        let from = |least, size| if width >= least { size } else { 0 };
         Self {
-            only: (!is_wide).then_some(sort),
-            process: if is_wide { 24 } else { 0 },
+            only: (width < ALL_NEED).then_some(sort),
+            turns: from(TURN_NEEDS, 9),
+            verdict: from(VERDICT_NEEDS, 9),
+            process: from(VERDICT_NEEDS, 16),
             place: if width >= SOURCE_NEEDS { usize::from(width) / 4 } else { usize::MAX },
         }
     }

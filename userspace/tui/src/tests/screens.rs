@@ -69,7 +69,7 @@ at_sizes!(arena_detail, [USUAL, LARGE], Bench::watching, "6m\n");
 at_sizes!(meminfos, [USUAL, LARGE], Bench::watching, "6mm");
 at_sizes!(meminfos_detail, [USUAL, LARGE], Bench::watching, "6mm\n");
 at_sizes!(arenas_that_are_off, [USUAL], Bench::live, "6m");
-at_sizes!(redundancy_by_calls, [USUAL], Bench::watching, "8sss");
+at_sizes!(redundancy_by_calls, [USUAL, LARGE], Bench::watching, "8sss");
 at_sizes!(redundancy_detail, [USUAL, LARGE], Bench::watching, "8\n");
 at_sizes!(redundancy_of_calls_detail, [USUAL, LARGE], Bench::watching, "8sss\n");
 at_sizes!(redundancy_that_is_off, [USUAL], Bench::live, "8");

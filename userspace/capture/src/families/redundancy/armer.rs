@@ -26,6 +26,7 @@ use super::state::State;
 use super::threads::{Armed, Room, Waiting};
 use super::token_bucket::{SETTING, Use, cpu_time};
 use super::turns::{self, Timed};
+use super::values::Values;
 use crate::bytes::read;
 
 /// A watchpoint is removed after this time if it has not finished.
@@ -345,6 +346,11 @@ impl Armer {
         let Some(armed) = state.threads.armed(trap.header.tid, trap.id) else { return };
         let (new, of, spot, result) = (armed.count(trap.number), armed.of, armed.spot, armed.result.clone());
         if let Some(timed) = armed.timed.as_mut().filter(|_| trap.read != 0) {
+            if timed.is_empty()
+                && let Some(place) = state.places.get_mut(&pid)
+            {
+                timed.bytes = Values::new(place, 0).bytes(trap.object, trap.class);
+            }
             timed.add(trap);
         }
         if of == Use::Memory {
@@ -393,7 +399,8 @@ impl Armer {
             if let Some(timed) = timed {
                 if let (Some((turns, turn)), Some(number)) = (timed.turns(self.trap_cost), timed.stack()) {
                     let time = state.turns.timed(timed.key, turn).saturating_mul(turns.into());
-                    self.send(Message::Turns { pid, tid, watch, number, callee: timed.callee, turns, time });
+                    let Timed { callee, bytes, .. } = timed;
+                    self.send(Message::Turns { pid, tid, watch, number, callee, turns, time, bytes });
                 }
                 continue;
             }

@@ -71,7 +71,13 @@ impl Calls {
     }
 
     /// `None` if an operand cannot be compared, or the kernel side did not know its type yet: its hash would be another one.
-    fn prints_of(&mut self, place: &mut Place, pid: u32, given: &[Operand], period: u64) -> Option<[u64; OPERANDS]> {
+    pub(super) fn prints_of(
+        &mut self,
+        place: &mut Place,
+        pid: u32,
+        given: &[Operand],
+        period: u64,
+    ) -> Option<[u64; OPERANDS]> {
         let key = |operand: &Operand| ClassKey { pid, padding: 0, address: operand.class };
         let classes: Vec<Option<u64>> = given.iter().map(|operand| self.classes.get(&key(operand)).copied()).collect();
         self.classify(place, pid, given);
@@ -84,6 +90,8 @@ impl Calls {
                     values.print(operand.object)?
                 }
                 Some(_) if operand.print != 0 => operand.print,
+                // The kernel side could not read it. It hashes other arrays of the same call, and its hashes are not those of here.
+                Some(class::ARRAY) => return None,
                 Some(_) => values.print(operand.object)?,
                 None if operand.object == 0 && operand.print != 0 => operand.print,
                 None => return None,

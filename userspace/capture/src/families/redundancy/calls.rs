@@ -29,6 +29,8 @@ const LAST_MAX: usize = 1 << 14;
 const HEADER: u64 = 16;
 /// What joins arrays into a new one.
 const CONCATENATE: &str = "concatenate";
+/// The method of an array that returns one element.
+const ITEM: &str = "item";
 /// The items of a container whose types are examined.
 const ITEMS: u64 = 8;
 /// An index with more numbers than this is not examined.
@@ -128,10 +130,11 @@ impl Calls {
         let mut name = || called_name(place, called.map_or(&[][..], |called| &given[..called as usize]));
         let callee = known.callee.get_or_insert_with(|| name().unwrap_or_else(|| Arc::from(instruction)));
         let callee = Arc::clone(callee);
-        let prints = prints(given);
+        let prints = prints(given).or_else(|| self.prints_of(place, key.pid, given, period(sample.header.time)));
         self.classify(place, sample.header.pid, given);
         self.classify_items(place, sample.header.pid, given);
-        let mut sampled = Sampled { element_of: element_of(place, instruction, given), ..Sampled::default() };
+        let element_of = element_of(place, instruction, &callee, given);
+        let mut sampled = Sampled { element_of, ..Sampled::default() };
         if &*callee == CONCATENATE && sample.largest > 0 {
             let compared = Compared::Copied { copied: sample.largest, added: sample.others };
             let (callee, called_by) = (Arc::clone(&callee), CalledBy::Innermost);
@@ -163,11 +166,13 @@ impl Calls {
         if matches!(place.type_name(trap.class).as_deref(), Some("NoneType" | "bool")) {
             return None;
         }
-        if trap.value == 0 {
-            self.classify(place, key.pid, &[Operand { object: 0, class: trap.class, print: 0 }]);
-            return None;
-        }
-        let is_same = self.last.of(period(trap.header.time)).result((key, path), given, trap.value)?;
+        let Trap { object, class, value: print, .. } = *trap;
+        let now = period(trap.header.time);
+        let result = match print {
+            0 => self.prints_of(place, key.pid, &[Operand { object, class, print }], now)?[0],
+            print => print,
+        };
+        let is_same = self.last.of(now).result((key, path), given, result)?;
         if let Some(known) = self.spots.get_mut(&key) {
             known.results += 1;
         }
@@ -253,10 +258,11 @@ impl Last {
     }
 }
 
-/// The array in `array[number]` and `array[number, number]`, which takes one element or row at a time.
-fn element_of(place: &mut Place, instruction: &str, given: &[Operand]) -> Option<Arc<str>> {
-    let [container, index] = given else { return None };
-    if !instruction.starts_with("BINARY_SUBSCR") || place.type_name(container.class).as_deref() != Some(ARRAY) {
+/// The array in `array[number]`, `array[number, number]` and `array.item(number)`, which takes one element or row at a time.
+fn element_of(place: &mut Place, instruction: &str, callee: &str, given: &[Operand]) -> Option<Arc<str>> {
+    let [.., container, index] = given else { return None };
+    let takes_one = instruction.starts_with("BINARY_SUBSCR") || callee == ITEM;
+    if !takes_one || place.type_name(container.class).as_deref() != Some(ARRAY) {
         return None;
     }
     is_single(place, index).then(|| place.array_name(container.object).unwrap_or_else(|| Arc::from(ARRAY)))
@@ -306,7 +312,7 @@ fn items(place: &Place, container: u64, class: u64) -> Vec<Operand> {
 
 /// Offset of the items of a tuple, which 3.14 moved behind the hash
 /// (<https://github.com/python/cpython/blob/v3.14.0/Include/cpython/tupleobject.h>).
-fn tuple_items(version: Version) -> u64 {
+pub fn tuple_items(version: Version) -> u64 {
     if version.minor >= 14 { HEADER + 16 } else { HEADER + 8 }
 }
 
@@ -331,6 +337,14 @@ pub fn class_of(name: &str, interpreter: &Interpreter) -> u64 {
         // (https://github.com/python/cpython/blob/v3.10.0/Include/funcobject.h).
         "function" if version.minor >= 10 => class::bytes(48, 32),
         "function" => class::bytes(16, 40),
+        "method" => class::items(HEADER as u8, 2),
+        // The function, its arguments and its keywords.
+        "functools.partial" => class::items(HEADER as u8, 3),
+        // Behind the cached hash.
+        "datetime.timedelta" | "datetime.datetime" => class::bytes(24, 12),
+        "datetime.date" => class::bytes(24, 5),
+        // With the unit.
+        "numpy.datetime64" | "numpy.timedelta64" => class::bytes(16, 16),
         // The method definition, the bound object and the module.
         "builtin_function_or_method" => class::bytes(16, 24),
         // These live as long as their module, so the address is enough.

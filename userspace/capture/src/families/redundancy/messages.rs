@@ -39,5 +39,5 @@ pub enum Message {
     Result { pid: u32, tid: u32, watch: u64, number: u32, callee: Arc<str>, called_by: CalledBy, same: bool },
     /// A number of turns of a loop between the program and a library: the watchpoint, the trap at the first result, and the
     /// time of the turns together in nanoseconds.
-    Turns { pid: u32, tid: u32, watch: u64, number: u32, callee: Callee, turns: u32, time: u64 },
+    Turns { pid: u32, tid: u32, watch: u64, number: u32, callee: Callee, turns: u32, time: u64, bytes: Option<u64> },
 }

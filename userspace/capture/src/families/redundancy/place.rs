@@ -9,6 +9,7 @@ use pyobs_abi::stack::{loop_count, native_address};
 use pyobs_model::Touched;
 
 use super::calls::Interpreter;
+use super::instances::TypeInfo;
 use crate::cache::Cache;
 use crate::families::arena::pools::{HEADER, Header, Shape};
 use crate::kernel::cost::thread_time;
@@ -70,6 +71,8 @@ pub struct Place {
     map_reads: TokenBuckets,
     used: Instant,
     types: Cache<u64, Option<Arc<str>>>,
+    /// What types say about their instances.
+    pub infos: Cache<u64, TypeInfo>,
 }
 
 impl Place {
@@ -84,6 +87,7 @@ impl Place {
             map_reads: TokenBuckets::default(),
             used: Instant::now(),
             types: Cache::new(TYPES_MAX),
+            infos: Cache::new(TYPES_MAX),
         }
     }
 

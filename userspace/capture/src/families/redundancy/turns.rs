@@ -69,6 +69,8 @@ pub struct Callee {
 pub struct Timed {
     pub key: SpotKey,
     pub callee: Callee,
+    /// The size of the data in the first result, if it is known.
+    pub bytes: Option<u64>,
     results: Vec<Result>,
 }
 
@@ -172,7 +174,11 @@ fn result(place: &Place, key: SpotKey) -> Option<ResultAt> {
 
 impl Timed {
     pub fn new(wanted: &Wanted) -> Self {
-        Self { key: wanted.key, callee: wanted.callee.clone(), results: Vec::new() }
+        Self { key: wanted.key, callee: wanted.callee.clone(), bytes: None, results: Vec::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.results.is_empty()
     }
 
     /// Takes a result.
@@ -225,6 +231,7 @@ mod tests {
         let trapped = |timed: &mut Timed, between, number| {
             let (header, between_least) = (Header::default(), 1200);
             timed.add(&Trap {
+                object: 0,
                 header,
                 id: 1,
                 ip: 0,

@@ -1,19 +1,20 @@
 //! Hashes of values in a watched process, by what they are made of. For operands of calls that take long enough to be read from
 //! user space: there are more types here than in the kernel side's hashes (ebpf/programs/src/redundancy/prints.rs).
 //!
-//! The memory is hostile input: the reads for one value are bounded.
+//! The memory is hostile input: the reads for the operands of one call are bounded.
 
 use pyobs_abi::hash::mix;
 use pyobs_abi::redundancy::class;
 
-use super::calls::class_of;
+use super::calls::{class_of, tuple_items};
 use super::place::Place;
+use crate::cpython::version::Version;
 use crate::memory::Memory;
 
-/// Reads of memory for one value.
-const READS_MAX: u32 = 200;
-/// Containers in containers.
-const DEPTH: u32 = 3;
+/// Reads of memory for the operands of one call.
+const READS_MAX: u32 = 500;
+/// Containers and instances in others. A DataFrame has its data in an array of a block of a tuple of its manager.
+const DEPTH: u32 = 8;
 /// Of a larger container this many items are compared. The largest containers are not.
 const ITEMS: u64 = 16;
 const ITEMS_MAX: u64 = 1 << 31;
@@ -23,6 +24,8 @@ const PIECES: u64 = 16;
 const PIECE: u64 = 64;
 const SIZE_MAX: u64 = 1 << 40;
 const DIMENSIONS: usize = 4;
+/// `PyArray_Descr.kind` (<https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h>).
+const ELEMENT_KIND: u64 = 24;
 /// Offset behind an object's header.
 const BODY: u64 = 16;
 /// Digits of an `int`.
@@ -32,41 +35,65 @@ const DIGITS: u64 = 64;
 /// (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h>,
 /// <https://github.com/python/cpython/blob/v3.10.0/Objects/dict-common.h>).
 const DICT_KEYS: u64 = 32;
-const DICT_VALUES: u64 = 40;
 const GENERAL: u8 = 0;
 const UNICODE: u8 = 1;
+const SPLIT: u8 = 2;
 
 pub struct Values<'a> {
-    place: &'a mut Place,
+    pub(super) place: &'a mut Place,
     period: u64,
     reads: u32,
+    /// The size of the data that was hashed, and the number of instances around what is being hashed.
+    bytes: u64,
+    pub(super) instances: u32,
 }
 
 /// The entries of a dictionary: the first one, their number and size, and the offset of the key in one.
-struct Entries {
-    first: u64,
-    count: u64,
-    size: u64,
-    key: u64,
+pub(super) struct Entries {
+    pub first: u64,
+    pub count: u64,
+    pub size: u64,
+    pub key: u64,
 }
 
 impl<'a> Values<'a> {
     /// Hashes of one period are comparable.
     pub fn new(place: &'a mut Place, period: u64) -> Self {
-        Self { place, period, reads: 0 }
+        Self { place, period, reads: 0, bytes: 0, instances: 0 }
     }
 
     /// `None` if the value cannot be told apart from others of its type.
     pub fn print(&mut self, object: u64) -> Option<u64> {
-        self.reads = 0;
-        self.nested(object, DEPTH)
+        (self.bytes, self.instances) = (0, 0);
+        let print = self.nested(object, DEPTH)?;
+        // It may have been freed while it was read.
+        self.living(object)?;
+        Some(print)
     }
 
-    fn nested(&mut self, object: u64, depth: u32) -> Option<u64> {
-        let kind = self.word(object.checked_add(8)?)?;
+    /// The type of an object that was not freed.
+    fn living(&mut self, object: u64) -> Option<u64> {
+        let [references, kind] = self.words(object)?;
+        (!is_freed(references, self.place.interpreter().version)).then_some(kind)
+    }
+
+    /// The size of the data in a value of a type: of numbers and texts, and of arrays. Of an instance only its arrays are data.
+    /// `None` if it cannot be known.
+    pub fn bytes(&mut self, object: u64, kind: u64) -> Option<u64> {
+        let class = class_of(&*self.place.type_name(kind)?, self.place.interpreter());
+        match class & 0xff {
+            // That of a number, which may have been freed.
+            class::BYTES => Some(class >> 16 & 0xff),
+            _ => self.print(object).map(|_| self.bytes),
+        }
+    }
+
+    pub(super) fn nested(&mut self, object: u64, depth: u32) -> Option<u64> {
+        let kind = self.living(object)?;
         let name = self.place.type_name(kind)?;
         let interpreter = self.place.interpreter();
         let class = class_of(&name, interpreter);
+        let before = self.bytes;
         let print = match (&*name, class & 0xff) {
             ("str", _) => self.text(object)?,
             ("dict", _) => self.dict(object, depth.checked_sub(1)?)?,
@@ -77,19 +104,35 @@ impl<'a> Values<'a> {
                 let length = self.word(object.checked_add(BODY)?)?;
                 self.data(object.checked_add(class >> 8 & 0xff)?, length)?
             }
-            (_, class::LIST) => {
-                let (count, first) = (self.word(object.checked_add(BODY)?)?, self.word(object.checked_add(BODY + 8)?)?);
-                self.items(first, count, depth.checked_sub(1)?)?
-            }
+            (_, class::LIST) => self.list(object, depth.checked_sub(1)?)?,
             (_, class::ITEMS) => {
                 let fixed = class >> 16 & 0xff;
                 let count = if fixed > 0 { fixed } else { self.word(object.checked_add(BODY)?)? };
                 self.items(object.checked_add(class >> 8 & 0xff)?, count, depth.checked_sub(1)?)?
             }
-            (_, class::ARRAY) => self.array(object)?,
-            _ => return None,
+            (_, class::ARRAY) => self.array(object, depth)?,
+            _ => self.instance(object, kind, depth.checked_sub(1)?)?,
         };
+        let is_container = matches!(class & 0xff, class::LIST | class::ITEMS | class::ARRAY | class::UNKNOWN);
+        if name.ends_with("Index") || self.instances > 0 && !is_container {
+            self.bytes = before;
+        }
         Some(mix(kind, print))
+    }
+
+    pub(super) fn list(&mut self, object: u64, depth: u32) -> Option<u64> {
+        let [count, first] = self.words(object.checked_add(BODY)?)?;
+        self.items(first, count, depth)
+    }
+
+    pub(super) fn tuple(&mut self, object: u64, depth: u32) -> Option<u64> {
+        let count = self.word(object.checked_add(BODY)?)?;
+        self.items(object.checked_add(self.tuple_items())?, count, depth)
+    }
+
+    /// As in [`calls::tuple_items`].
+    pub(super) fn tuple_items(&self) -> u64 {
+        tuple_items(self.place.interpreter().version)
     }
 
     fn items(&mut self, first: u64, count: u64, depth: u32) -> Option<u64> {
@@ -100,13 +143,9 @@ impl<'a> Values<'a> {
     }
 
     /// Only a table of its own: that of an object's attributes shares its keys with others.
-    fn dict(&mut self, object: u64, depth: u32) -> Option<u64> {
+    pub(super) fn dict(&mut self, object: u64, depth: u32) -> Option<u64> {
         let used = self.word(object.checked_add(BODY)?)?;
-        if self.word(object.checked_add(DICT_VALUES)?)? != 0 {
-            return None;
-        }
-        let keys = self.word(object.checked_add(DICT_KEYS)?)?;
-        let Entries { first, count, size, key } = self.entries(keys)?;
+        let (Entries { first, count, size, key }, 0) = self.table(object)? else { return None };
         self.chosen(count)?.try_fold(mix(used, count), |sum, index| {
             let entry = first.checked_add(size * index)?.checked_add(key)?;
             let (key, value) = (self.word(entry)?, self.word(entry.checked_add(8)?)?);
@@ -117,13 +156,19 @@ impl<'a> Values<'a> {
         })
     }
 
+    /// The table of a dictionary, and the address of its values if those are not in the table.
+    pub(super) fn table(&mut self, dict: u64) -> Option<(Entries, u64)> {
+        let [keys, values] = self.words(dict.checked_add(DICT_KEYS)?)?;
+        Some((self.entries(keys)?, values))
+    }
+
     fn entries(&mut self, keys: u64) -> Option<Entries> {
         if self.place.interpreter().version.minor >= 11 {
             let [_, shape, _, count] = self.words(keys)?;
             let [_, index_bytes, kind, ..] = shape.to_le_bytes();
             let (size, key) = match kind {
                 GENERAL => (24, 8),
-                UNICODE => (16, 0),
+                UNICODE | SPLIT => (16, 0),
                 _ => return None,
             };
             let first = keys.checked_add(32)?.checked_add(1_u64.checked_shl(index_bytes.into())?)?;
@@ -163,8 +208,8 @@ impl<'a> Values<'a> {
         Some(mix(size, self.data(object.checked_add(BODY + 8)?, digits * 4)?))
     }
 
-    /// As in the kernel side's `array`.
-    fn array(&mut self, object: u64) -> Option<u64> {
+    /// As in the kernel side's `array`, but of an array of objects their values are hashed.
+    fn array(&mut self, object: u64, depth: u32) -> Option<u64> {
         let [data, rank, dimensions, strides, _, element] = self.words(object.checked_add(BODY)?)?;
         let rank = rank as u32 as usize;
         if rank > DIMENSIONS {
@@ -184,7 +229,13 @@ impl<'a> Values<'a> {
             width = if step > 0 { step.min(width) } else { width };
             extent = (size - 1).checked_mul(step).and_then(|more| more.checked_add(extent))?;
         }
-        Some(mix(sum, self.data(data, extent.checked_add(width)?)?))
+        let length = extent.checked_add(width)?;
+        let kind = self.word(element.checked_add(ELEMENT_KIND)?)? as u8;
+        let print = match kind {
+            b'O' => self.items(data, length / 8, depth.checked_sub(1)?)?,
+            _ => self.data(data, length)?,
+        };
+        Some(mix(sum, print))
     }
 
     /// The indexes of the items that are compared: all of a small container.
@@ -198,17 +249,18 @@ impl<'a> Values<'a> {
         if length > SIZE_MAX {
             return None;
         }
+        self.bytes = self.bytes.saturating_add(length);
         if length <= WHOLE {
-            return self.bytes(mix(1, length), at, length);
+            return self.hash(mix(1, length), at, length);
         }
         let part = length / PIECES;
         (0..PIECES).try_fold(mix(2, length), |sum, index| {
             let start = index * part + mix(self.period, index) % (part - PIECE + 1);
-            self.bytes(sum, at.checked_add(start)?, PIECE)
+            self.hash(sum, at.checked_add(start)?, PIECE)
         })
     }
 
-    fn bytes(&mut self, sum: u64, at: u64, length: u64) -> Option<u64> {
+    fn hash(&mut self, sum: u64, at: u64, length: u64) -> Option<u64> {
         let mut bytes = [0; WHOLE as usize];
         let bytes = bytes.get_mut(..usize::try_from(length).ok()?)?;
         self.read(at, bytes)?;
@@ -220,11 +272,11 @@ impl<'a> Values<'a> {
         Some(bytes.chunks(8).fold(sum, |sum, chunk| mix(sum, word(chunk))))
     }
 
-    fn word(&mut self, at: u64) -> Option<u64> {
+    pub(super) fn word(&mut self, at: u64) -> Option<u64> {
         self.words(at).map(|[word]| word)
     }
 
-    fn words<const N: usize>(&mut self, at: u64) -> Option<[u64; N]> {
+    pub(super) fn words<const N: usize>(&mut self, at: u64) -> Option<[u64; N]> {
         let mut bytes = [[0; 8]; N];
         self.read(at, bytes.as_flattened_mut())?;
         Some(bytes.map(u64::from_le_bytes))
@@ -236,5 +288,26 @@ impl<'a> Values<'a> {
             return None;
         }
         self.place.memory().read(at, into).ok()
+    }
+}
+
+/// Whether an object with this count of references was freed: the count is 0, or a pointer of the allocator is in its place. A
+/// count has 32 bits, and since 3.14 flags are behind it
+/// (<https://github.com/python/cpython/blob/v3.14.0/Include/object.h>).
+fn is_freed(references: u64, version: Version) -> bool {
+    references as u32 == 0 || version.minor < 14 && references >> 32 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_freed_has_no_count_or_a_pointer_in_its_place() {
+        let [old, new] = [11, 14].map(|minor| Version::new(3, minor, 0));
+        assert!(!is_freed(1, old) && !is_freed(0xffff_ffff, old), "alive, and one that is never freed");
+        assert!(is_freed(0, old) && is_freed(0, new));
+        assert!(is_freed(0x7f12_3456_7890, old));
+        assert!(!is_freed(0x2_c000_0000, new), "flags are behind the count");
     }
 }

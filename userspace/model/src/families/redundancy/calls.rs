@@ -55,6 +55,9 @@ pub struct CallSum {
     /// Turns of the program's loop from one result to the next, and how long they took.
     pub turns: u64,
     pub turns_time: Nanos,
+    /// Results among these whose size is known, and the sum of their sizes.
+    pub sized: u64,
+    pub bytes: u64,
 }
 
 impl CallSum {
@@ -68,7 +71,13 @@ impl CallSum {
                 Self { joins: 1, copies: 1, copied, added, ..Self::default() }
             }
             Compared::Copied { .. } => Self { joins: 1, ..Self::default() },
-            Compared::Turns { count, time } => Self { turns: count.into(), turns_time: time, ..Self::default() },
+            Compared::Turns { count, time, bytes } => Self {
+                turns: count.into(),
+                turns_time: time,
+                sized: bytes.is_some().into(),
+                bytes: bytes.unwrap_or(0),
+                ..Self::default()
+            },
         }
     }
 
@@ -80,6 +89,11 @@ impl CallSum {
     /// How long a turn of the program's loop takes, if it was timed.
     pub fn turn(&self) -> Option<Nanos> {
         self.turns_time.0.checked_div(self.turns).map(Nanos)
+    }
+
+    /// The mean size of the results of a loop's calls, if it is known.
+    pub fn result_bytes(&self) -> Option<u64> {
+        self.bytes.checked_div(self.sized)
     }
 
     /// The arguments that ever differed, counted from 1; 0 is the callee.
@@ -100,6 +114,8 @@ impl CallSum {
         self.added = self.added.saturating_add(other.added);
         self.turns += other.turns;
         self.turns_time = self.turns_time.saturating_add(other.turns_time);
+        self.sized += other.sized;
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
     /// Whether most of the calls copy much to add little.

@@ -3,25 +3,26 @@
 use super::{At, severity};
 use crate::findings::advice::{self, About};
 use crate::findings::{Cost, Evidence, Finding};
-use crate::number::{grouped, time};
+use crate::number::{grouped, size, time};
 use crate::views::{Chatty, LibraryFunction};
 
 /// `share` of the process's CPU time is spent in the library.
 pub(super) fn finding(at: &At<'_>, chatty: &Chatty, share: f64) -> Option<Finding> {
-    let Chatty { library, callback, overhead, turns, turn } = chatty;
+    let Chatty { library, callback, overhead, turns, turn, bytes } = chatty;
     let callee = library.callee()?;
     let LibraryFunction { package, name } = callee;
-    // Of the process's CPU time.
-    let per_second = round(share / turn.as_secs_f64().max(1e-9));
+    let per_second = chatty.per_second(share);
+    let rate = round(per_second);
     let turn_text = time(*turn);
+    let data = bytes.map_or_else(String::new, |bytes| format!(", for {} of data", size(bytes)));
     let (loops, calling) = match callback {
         Some(callback) => (
             format!("It calls {callback} in a loop, a turn of which takes {turn_text}"),
-            format!(", which calls {callback} about {per_second} times a second, for at most {turn_text} each"),
+            format!(", which calls {callback} about {rate} times a second, for at most {turn_text} each"),
         ),
         None => (
             format!("A turn of the loop takes {turn_text}"),
-            format!(": about {per_second} calls a second of at most {turn_text} each"),
+            format!(": about {rate} calls a second of at most {turn_text} each{data}"),
         ),
     };
     let detail = format!(
@@ -42,9 +43,11 @@ pub(super) fn finding(at: &At<'_>, chatty: &Chatty, share: f64) -> Option<Findin
         ("overhead_share", Evidence::Number(*overhead)),
         ("turns", Evidence::Count(*turns)),
         ("turn_s", Evidence::Number(turn.as_secs_f64())),
+        ("calls_per_s", Evidence::Number(per_second)),
     ];
     let words = (summary, detail, advice::about(About::Chatty, Some(&**package), name));
-    let evidence = evidence.into_iter().chain(callback);
+    let bytes = bytes.map(|bytes| ("result_bytes", Evidence::Count(bytes)));
+    let evidence = evidence.into_iter().chain(callback).chain(bytes);
     Some(at.finding("redundancy/chatty", severity(share), words, evidence, Cost::time(share * overhead)))
 }
 

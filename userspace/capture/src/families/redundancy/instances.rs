@@ -1,0 +1,218 @@
+//! What instances of classes are made of: their attributes, the items of those that are containers, and the words that C code of
+//! pandas keeps in them.
+
+use std::sync::Arc;
+
+use pyobs_abi::hash::mix;
+
+use super::values::Values;
+
+/// Fields of `PyTypeObject`, at the same offsets from 3.8 to 3.14
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/object.h>).
+const TYPE_WORDS: usize = 37;
+const BASIC_SIZE: usize = 4;
+const FLAGS: usize = 21;
+const WEAK_OFFSET: usize = 26;
+const BASE: usize = 32;
+const DICT_OFFSET: usize = 36;
+/// `Py_TPFLAGS_…` (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
+const INLINE_VALUES: u64 = 1 << 2;
+const MANAGED_DICT: u64 = 1 << 4;
+const LIST: u64 = 1 << 25;
+const TUPLE: u64 = 1 << 26;
+const DICT: u64 = 1 << 29;
+const TYPE: u64 = 1 << 31;
+/// Integers, bytes, strings and exceptions, whose subclasses are not compared.
+const OTHERS: u64 = 1 << 24 | 1 << 27 | 1 << 28 | 1 << 30;
+
+const HEADER: u64 = 16;
+const LIST_SIZE: u64 = 40;
+const DICT_SIZE: u64 = 48;
+/// Base classes that are followed.
+const BASES_MAX: usize = 16;
+/// Attributes of an instance; one with more is not compared.
+const ATTRIBUTES_MAX: u64 = 64;
+/// Words of an instance; one with more is not compared.
+const WORDS_MAX: u64 = 64;
+
+/// What a type says about its instances.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeInfo {
+    flags: u64,
+    size: u64,
+    /// Offsets; 0 if there is none.
+    weak: u64,
+    dict: u64,
+    of: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A class of pandas. Some of its attributes are caches.
+    Pandas,
+    /// One with fields of pandas' C code.
+    PandasC,
+    Other,
+}
+
+impl TypeInfo {
+    fn is(&self, flags: u64) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Bytes that belong neither to the built-in type that it is based on, nor to attributes and weak references.
+    fn own_size(&self, built_in: u64) -> Option<u64> {
+        let slots = [self.weak, self.dict].iter().filter(|offset| **offset > 0).count() as u64;
+        self.size.checked_sub(built_in + 8 * slots)
+    }
+}
+
+impl Values<'_> {
+    /// `None` if an instance has state that only its type's C code knows.
+    pub(super) fn instance(&mut self, object: u64, kind: u64, depth: u32) -> Option<u64> {
+        let info = self.type_info(kind)?;
+        if info.is(TYPE) {
+            return Some(object);
+        }
+        let (built_in, items) = if info.is(OTHERS) {
+            return None;
+        } else if info.is(LIST) {
+            (LIST_SIZE, self.list(object, depth)?)
+        } else if info.is(TUPLE) {
+            (self.tuple_items(), self.tuple(object, depth)?)
+        } else if info.is(DICT) {
+            (DICT_SIZE, self.dict(object, depth)?)
+        } else {
+            (HEADER, 0)
+        };
+        self.instances += 1;
+        let fields = match info.own_size(built_in)? {
+            0 => 0,
+            _ if info.of == Origin::PandasC => self.fields(object, &info, depth)?,
+            _ => return None,
+        };
+        let attributes = self.attributes(object, &info)?;
+        let print = attributes.into_iter().zip(0..).try_fold(mix(items, fields), |sum, (value, index)| {
+            if value == 0 || info.of != Origin::Other && self.is_cache(value) {
+                return Some(sum);
+            }
+            Some(mix(mix(sum, index), self.nested(value, depth)?))
+        })?;
+        self.instances -= 1;
+        Some(print)
+    }
+
+    /// What the type at an address, which is known to be one, says about its instances.
+    fn type_info(&mut self, kind: u64) -> Option<TypeInfo> {
+        if let Some(known) = self.place.infos.get(&kind) {
+            return Some(*known);
+        }
+        let words: [u64; TYPE_WORDS] = self.words(kind)?;
+        let [flags, size] = [FLAGS, BASIC_SIZE].map(|index| words[index]);
+        // A managed dictionary or list of weak references is in front of the object, and its offset is negative.
+        let [weak, dict] = [WEAK_OFFSET, DICT_OFFSET].map(|index| u64::try_from(words[index] as i64).unwrap_or(0));
+        let (mut base, mut of) = (kind, Origin::Other);
+        for _ in 0..BASES_MAX {
+            match self.place.type_name(base).as_deref() {
+                Some(name) if name.starts_with("pandas._libs.") => of = Origin::PandasC,
+                Some("PandasObject" | "IndexOpsMixin" | "ExtensionDtype") if of == Origin::Other => of = Origin::Pandas,
+                _ => {}
+            }
+            base = self.word(base.checked_add(8 * BASE as u64)?)?;
+            if base == 0 {
+                break;
+            }
+        }
+        let info = TypeInfo { flags, size, weak, dict, of };
+        self.place.infos.insert(kind, info);
+        Some(info)
+    }
+
+    /// The words of an object: other objects, numbers, and addresses of what is no object.
+    fn fields(&mut self, object: u64, info: &TypeInfo, depth: u32) -> Option<u64> {
+        let count = info.size / 8;
+        if count > WORDS_MAX {
+            return None;
+        }
+        (HEADER / 8..count).map(|index| 8 * index).try_fold(count, |sum, offset| {
+            if [info.weak, info.dict].contains(&offset) {
+                return Some(sum);
+            }
+            let word = self.word(object.checked_add(offset)?)?;
+            if self.kind_of(word).is_none() {
+                return Some(mix(sum, word));
+            }
+            if self.is_cache(word) { Some(sum) } else { Some(mix(sum, self.nested(word, depth)?)) }
+        })
+    }
+
+    /// Whether an attribute of an object of pandas does not belong to its value: caches and `attrs`, flags, what else refers to
+    /// the same data, and identities.
+    fn is_cache(&mut self, value: u64) -> bool {
+        let name = self.kind_of(value);
+        let caches =
+            ["dict", "weakref", "weakref.ReferenceType", "Flags", "pandas._libs.internals.BlockValuesRefs", "object"];
+        name.is_some_and(|name| caches.contains(&&*name))
+    }
+
+    fn kind_of(&mut self, object: u64) -> Option<Arc<str>> {
+        let kind = self.word(object.checked_add(8)?)?;
+        self.place.type_name(kind)
+    }
+
+    /// The values of an instance's attributes, in the order of its type's keys or of its dictionary. 0 where there is none.
+    fn attributes(&mut self, object: u64, info: &TypeInfo) -> Option<Vec<u64>> {
+        let minor = self.place.interpreter().version.minor;
+        let dict = if info.is(MANAGED_DICT) && minor >= 11 {
+            if minor >= 13 && info.is(INLINE_VALUES) {
+                let values = object.checked_add(info.size)?;
+                let [_, _, _, is_valid, ..] = self.word(values)?.to_le_bytes();
+                if is_valid == 1 {
+                    return self.shared_values(values);
+                }
+            }
+            let [values, dict] = self.words(object.checked_sub(32)?)?;
+            match minor {
+                11 if values != 0 => return self.shared_values(values),
+                12 if dict & 1 == 1 => return self.shared_values(dict.checked_add(1)?),
+                _ => dict,
+            }
+        } else if info.dict > 0 {
+            self.word(object.checked_add(info.dict)?)?
+        } else {
+            0
+        };
+        if dict == 0 { Some(Vec::new()) } else { self.values_of(dict) }
+    }
+
+    /// The values of a dictionary, which may share its keys with others.
+    fn values_of(&mut self, dict: u64) -> Option<Vec<u64>> {
+        let (entries, shared) = self.table(dict)?;
+        if shared != 0 && self.place.interpreter().version.minor >= 11 {
+            return self.shared_values(shared);
+        }
+        if entries.count > ATTRIBUTES_MAX {
+            return None;
+        }
+        let (first, size) = if shared != 0 { (shared, 8) } else { (entries.first + entries.key + 8, entries.size) };
+        (0..entries.count).map(|index| self.word(first.checked_add(size * index)?)).collect()
+    }
+
+    /// `PyDictValues`. Its size follows the values until 3.12, and precedes them since 3.13
+    /// (<https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_dict.h>,
+    /// <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h>).
+    fn shared_values(&mut self, values: u64) -> Option<Vec<u64>> {
+        if self.place.interpreter().version.minor >= 13 {
+            let [capacity, ..] = self.word(values)?.to_le_bytes();
+            let count = u64::from(capacity);
+            return (0..count).map(|index| self.word(values.checked_add(8 * index + 8)?)).collect();
+        }
+        // The byte before the last one is the number of values. The places of these are in the bytes before it.
+        const PLACES: u64 = 32;
+        let [a, b, c, d] = self.words(values.checked_sub(PLACES)?)?;
+        let places = [a, b, c, d].map(u64::to_le_bytes);
+        let mut places = places.as_flattened().iter().rev().skip(1);
+        let count = usize::from(*places.next()?);
+        places.take(count).map(|place| self.word(values.checked_add(8 * u64::from(*place))?)).collect()
+    }
+}
