@@ -25,6 +25,7 @@ mod state;
 mod threads;
 mod token_bucket;
 mod turns;
+mod types;
 mod values;
 
 use std::collections::{HashMap, VecDeque};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pyobs_abi::hash::mix;
 
+use super::types::{self, Origin, TypeInfo};
 use super::values::Values;
 
 /// Fields of `PyTypeObject`, at the same offsets from 3.8 to 3.14
@@ -15,16 +16,6 @@ const FLAGS: usize = 21;
 const WEAK_OFFSET: usize = 26;
 const BASE: usize = 32;
 const DICT_OFFSET: usize = 36;
-/// `Py_TPFLAGS_…` (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
-const INLINE_VALUES: u64 = 1 << 2;
-const MANAGED_DICT: u64 = 1 << 4;
-const LIST: u64 = 1 << 25;
-const TUPLE: u64 = 1 << 26;
-const DICT: u64 = 1 << 29;
-const TYPE: u64 = 1 << 31;
-/// Integers, bytes, strings and exceptions, whose subclasses are not compared.
-const OTHERS: u64 = 1 << 24 | 1 << 27 | 1 << 28 | 1 << 30;
-
 const HEADER: u64 = 16;
 const LIST_SIZE: u64 = 40;
 const DICT_SIZE: u64 = 48;
@@ -35,52 +26,20 @@ const ATTRIBUTES_MAX: u64 = 64;
 /// Words of an instance; one with more is not compared.
 const WORDS_MAX: u64 = 64;
 
-/// What a type says about its instances.
-#[derive(Clone, Copy, Debug)]
-pub struct TypeInfo {
-    flags: u64,
-    size: u64,
-    /// Offsets; 0 if there is none.
-    weak: u64,
-    dict: u64,
-    of: Origin,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    /// A class of pandas. Some of its attributes are caches.
-    Pandas,
-    /// One with fields of pandas' C code.
-    PandasC,
-    Other,
-}
-
-impl TypeInfo {
-    fn is(&self, flags: u64) -> bool {
-        self.flags & flags != 0
-    }
-
-    /// Bytes that belong neither to the built-in type that it is based on, nor to attributes and weak references.
-    fn own_size(&self, built_in: u64) -> Option<u64> {
-        let slots = [self.weak, self.dict].iter().filter(|offset| **offset > 0).count() as u64;
-        self.size.checked_sub(built_in + 8 * slots)
-    }
-}
-
 impl Values<'_> {
     /// `None` if an instance has state that only its type's C code knows.
     pub(super) fn instance(&mut self, object: u64, kind: u64, depth: u32) -> Option<u64> {
         let info = self.type_info(kind)?;
-        if info.is(TYPE) {
+        if info.is(types::TYPE) {
             return Some(object);
         }
-        let (built_in, items) = if info.is(OTHERS) {
+        let (built_in, items) = if info.is(types::OTHERS) {
             return None;
-        } else if info.is(LIST) {
+        } else if info.is(types::LIST) {
             (LIST_SIZE, self.list(object, depth)?)
-        } else if info.is(TUPLE) {
+        } else if info.is(types::TUPLE) {
             (self.tuple_items(), self.tuple(object, depth)?)
-        } else if info.is(DICT) {
+        } else if info.is(types::DICT) {
             (DICT_SIZE, self.dict(object, depth)?)
         } else {
             (HEADER, 0)
@@ -163,8 +122,8 @@ impl Values<'_> {
     /// The values of an instance's attributes, in the order of its type's keys or of its dictionary. 0 where there is none.
     fn attributes(&mut self, object: u64, info: &TypeInfo) -> Option<Vec<u64>> {
         let minor = self.place.interpreter().version.minor;
-        let dict = if info.is(MANAGED_DICT) && minor >= 11 {
-            if minor >= 13 && info.is(INLINE_VALUES) {
+        let dict = if info.is(types::MANAGED_DICT) && minor >= 11 {
+            if minor >= 13 && info.is(types::INLINE_VALUES) {
                 let values = object.checked_add(info.size)?;
                 let [_, _, _, is_valid, ..] = self.word(values)?.to_le_bytes();
                 if is_valid == 1 {

@@ -9,7 +9,7 @@ use pyobs_abi::stack::{loop_count, native_address};
 use pyobs_model::Touched;
 
 use super::calls::Interpreter;
-use super::instances::TypeInfo;
+use super::types::TypeInfo;
 use crate::cache::Cache;
 use crate::families::arena::pools::{HEADER, Header, Shape};
 use crate::kernel::cost::thread_time;

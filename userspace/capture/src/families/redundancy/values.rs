@@ -80,7 +80,7 @@ impl<'a> Values<'a> {
     /// The size of the data in a value of a type: of numbers and texts, and of arrays. Of an instance only its arrays are data.
     /// `None` if it cannot be known.
     pub fn bytes(&mut self, object: u64, kind: u64) -> Option<u64> {
-        let class = class_of(&*self.place.type_name(kind)?, self.place.interpreter());
+        let class = class_of(&self.place.type_name(kind)?, self.place.interpreter());
         match class & 0xff {
             // That of a number, which may have been freed.
             class::BYTES => Some(class >> 16 & 0xff),
@@ -130,7 +130,7 @@ impl<'a> Values<'a> {
         self.items(object.checked_add(self.tuple_items())?, count, depth)
     }
 
-    /// As in [`calls::tuple_items`].
+    /// As in [`tuple_items`].
     pub(super) fn tuple_items(&self) -> u64 {
         tuple_items(self.place.interpreter().version)
     }

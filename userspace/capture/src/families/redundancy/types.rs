@@ -1,0 +1,43 @@
+//! What the types of a watched process say about their instances.
+
+/// `Py_TPFLAGS_…` (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
+pub const INLINE_VALUES: u64 = 1 << 2;
+pub const MANAGED_DICT: u64 = 1 << 4;
+pub const LIST: u64 = 1 << 25;
+pub const TUPLE: u64 = 1 << 26;
+pub const DICT: u64 = 1 << 29;
+pub const TYPE: u64 = 1 << 31;
+/// Integers, bytes, strings and exceptions, whose subclasses are not compared.
+pub const OTHERS: u64 = 1 << 24 | 1 << 27 | 1 << 28 | 1 << 30;
+
+/// What a type says about its instances.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeInfo {
+    pub flags: u64,
+    pub size: u64,
+    /// Offsets; 0 if there is none.
+    pub weak: u64,
+    pub dict: u64,
+    pub of: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A class of pandas. Some of its attributes are caches.
+    Pandas,
+    /// One with fields of pandas' C code.
+    PandasC,
+    Other,
+}
+
+impl TypeInfo {
+    pub fn is(&self, flags: u64) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Bytes that belong neither to the built-in type that it is based on, nor to attributes and weak references.
+    pub fn own_size(&self, built_in: u64) -> Option<u64> {
+        let slots = [self.weak, self.dict].iter().filter(|offset| **offset > 0).count() as u64;
+        self.size.checked_sub(built_in + 8 * slots)
+    }
+}
