@@ -41,7 +41,7 @@ pub struct Chatty {
 }
 
 impl Chatty {
-    /// The calls in a second of the process's CPU time, of which the library takes this share.
+    /// Calls per second of the process's CPU time, if the library takes this share of it.
     pub fn per_second(&self, share: f64) -> f64 {
         share / self.turn.as_secs_f64().max(1e-9)
     }

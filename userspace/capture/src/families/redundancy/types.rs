@@ -15,7 +15,7 @@ pub const OTHERS: u64 = 1 << 24 | 1 << 27 | 1 << 28 | 1 << 30;
 pub struct TypeInfo {
     pub flags: u64,
     pub size: u64,
-    /// Offsets; 0 if there is none.
+    /// Where the list of weak references and the dictionary of attributes are in an instance; 0 if it has none there.
     pub weak: u64,
     pub dict: u64,
     pub of: Origin,
