@@ -160,8 +160,8 @@ fn fill_callers(record: *mut Registers, walk: &Walk) {
     unsafe {
         (*record).callers = [Caller::default(); CALLERS];
         let mut frame = (*record).frame;
-        // The verifier does not follow what is in memory. It would check each step with each number found until then.
-        // This field is free until the operands are filled in.
+        // The count lives in a field that is unused until the operands are filled in, because the verifier does not track
+        // values there. In a register, it would check each step once per possible count.
         let number = &raw mut (*record).largest;
         number.write_volatile(0);
         for _ in 0..STEPS {

@@ -90,7 +90,7 @@ impl Calls {
                     values.print(operand.object)?
                 }
                 Some(_) if operand.print != 0 => operand.print,
-                // The kernel side could not read it. It hashes other arrays of the same call, and its hashes are not those of here.
+                // The kernel side hashes arrays, but failed to read this one. A hash from here would differ from its hashes.
                 Some(class::ARRAY) => return None,
                 Some(_) => values.print(operand.object)?,
                 None if operand.object == 0 && operand.print != 0 => operand.print,

@@ -87,7 +87,7 @@ impl Values<'_> {
         Some(info)
     }
 
-    /// The words of an object: other objects, numbers, and addresses of what is no object.
+    /// Hashes the fields of an object: those that point to objects by the objects' values, all others by their bits.
     fn fields(&mut self, object: u64, info: &TypeInfo, depth: u32) -> Option<u64> {
         let count = info.size / 8;
         if count > WORDS_MAX {
@@ -105,8 +105,8 @@ impl Values<'_> {
         })
     }
 
-    /// Whether an attribute of an object of pandas does not belong to its value: caches and `attrs`, flags, what else refers to
-    /// the same data, and identities.
+    /// Whether an attribute of a pandas object is not part of its value: caches, `attrs`, flags, references to other users of the
+    /// data, and identity tokens.
     fn is_cache(&mut self, value: u64) -> bool {
         let name = self.kind_of(value);
         let caches =
@@ -119,7 +119,8 @@ impl Values<'_> {
         self.place.type_name(kind)
     }
 
-    /// The values of an instance's attributes, in the order of its type's keys or of its dictionary. 0 where there is none.
+    /// Reads pointers to the values of an instance's attributes. Unset attributes are null. Instances of one class have them in the
+    /// same order, unless their attributes were set in different orders.
     fn attributes(&mut self, object: u64, info: &TypeInfo) -> Option<Vec<u64>> {
         let minor = self.place.interpreter().version.minor;
         let dict = if info.is(types::MANAGED_DICT) && minor >= 11 {
@@ -153,7 +154,8 @@ impl Values<'_> {
         if entries.count > ATTRIBUTES_MAX {
             return None;
         }
-        let (first, size) = if shared != 0 { (shared, 8) } else { (entries.first + entries.key + 8, entries.size) };
+        let (first, size) =
+            if shared != 0 { (shared, 8) } else { (entries.first.checked_add(entries.key + 8)?, entries.size) };
         (0..entries.count).map(|index| self.word(first.checked_add(size * index)?)).collect()
     }
 
@@ -166,7 +168,7 @@ impl Values<'_> {
             let count = u64::from(capacity);
             return (0..count).map(|index| self.word(values.checked_add(8 * index + 8)?)).collect();
         }
-        // The byte before the last one is the number of values. The places of these are in the bytes before it.
+        // Going backwards from the values: the size of this prefix, the number of values, and the index of each.
         const PLACES: u64 = 32;
         let [a, b, c, d] = self.words(values.checked_sub(PLACES)?)?;
         let places = [a, b, c, d].map(u64::to_le_bytes);
