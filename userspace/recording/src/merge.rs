@@ -1,4 +1,5 @@
-//! Merges the tables of a recording in time order.
+//! Merges the tables of a recording in time order. Processes and threads are defined shortly before the time at which they
+//! began.
 //!
 //! Rows are stored in the order in which they were written, which is nearly time order. A first pass over the times alone
 //! finds the earliest time after each block of rows. Events up to that time are emitted; later ones are held back. The order is
@@ -26,14 +27,38 @@ struct Block {
     rest: Nanos,
 }
 
-type Read<'m> = Box<dyn FnMut(&mut Reading<'_>, Span, &mut VecDeque<Event>) -> Result<(), Error> + 'm>;
+/// The columns that stand for the times of a table whose events have none, or come in the order of their times anyway.
+pub(crate) const IN_ORDER: &[&str] = &["NULL"];
+
+/// Events and their times, in the order of the rows.
+#[derive(Default)]
+pub(crate) struct Timed(VecDeque<(Nanos, Event)>);
+
+impl Timed {
+    pub(crate) fn push(&mut self, event: Event) {
+        self.push_at(event.at().unwrap_or_default(), event);
+    }
+
+    /// Adds a definition, which is given before any event later than `at`.
+    pub(crate) fn push_at(&mut self, at: Nanos, event: Event) {
+        self.0.push_back((at, event));
+    }
+}
+
+impl Extend<Event> for Timed {
+    fn extend<T: IntoIterator<Item = Event>>(&mut self, events: T) {
+        events.into_iter().for_each(|event| self.push(event));
+    }
+}
+
+type Read<'m> = Box<dyn FnMut(&mut Reading<'_>, Span, &mut Timed) -> Result<(), Error> + 'm>;
 
 /// The state of one table in the merge.
 struct Lane<'m> {
     blocks: VecDeque<Block>,
     read: Read<'m>,
     /// Events that nothing can precede, in time order.
-    ready: VecDeque<Event>,
+    ready: VecDeque<(Nanos, Event)>,
     /// Events that unread ones may still precede, by time and arrival.
     held: BTreeMap<(Nanos, u64), Event>,
     count: u64,
@@ -42,37 +67,43 @@ struct Lane<'m> {
 impl Lane<'_> {
     /// The time of the next event.
     fn next(&self) -> Option<Nanos> {
-        self.ready.front().map(time)
+        self.ready.front().map(|(at, _)| *at)
     }
 
     /// Reads until an event is ready, or nothing is left.
     fn fill(&mut self, reading: &mut Reading<'_>) -> Result<(), Error> {
         while self.ready.is_empty() {
             let Some(block) = self.blocks.pop_front() else {
-                self.ready.extend(std::iter::from_fn(|| self.held.pop_first()).map(|(_, event)| event).take(BLOCK));
+                self.release(BLOCK);
                 return Ok(());
             };
-            let mut read = std::mem::take(&mut self.ready);
+            let mut read = Timed(std::mem::take(&mut self.ready));
             (self.read)(reading, block.span, &mut read)?;
             // Events that end after the range are cut to its end.
             let due = block.rest.min(reading.range.to.unwrap_or(block.rest));
             // Held events were written earlier, so they also come first among events of the same time.
             while let Some(entry) = self.held.first_entry().filter(|entry| entry.key().0 <= due) {
-                self.ready.push_back(entry.remove());
+                let ((at, _), event) = entry.remove_entry();
+                self.ready.push_back((at, event));
             }
-            for event in read {
-                if time(&event) <= due {
-                    self.ready.push_back(event);
+            for (at, event) in read.0 {
+                if at <= due {
+                    self.ready.push_back((at, event));
                 } else {
-                    self.held.insert((time(&event), self.count), event);
+                    self.held.insert((at, self.count), event);
                     self.count += 1;
                 }
             }
-            self.ready.make_contiguous().sort_by_key(time);
-            let over = self.held.len().saturating_sub(HELD_MAX);
-            self.ready.extend(std::iter::from_fn(|| self.held.pop_first()).map(|(_, event)| event).take(over));
+            self.ready.make_contiguous().sort_by_key(|(at, _)| *at);
+            self.release(self.held.len().saturating_sub(HELD_MAX));
         }
         Ok(())
+    }
+
+    /// Lets the earliest of the held events go.
+    fn release(&mut self, count: usize) {
+        let earliest = std::iter::from_fn(|| self.held.pop_first()).map(|((at, _), event)| (at, event));
+        self.ready.extend(earliest.take(count));
     }
 }
 
@@ -91,7 +122,7 @@ impl<'m> Merge<'m> {
         event: impl Fn(T) -> Option<Event> + 'm,
     ) -> Result<(), Error> {
         self.table(reading, rows, &["at_ns"], move |_, row, events| {
-            events.push_back(event(row)?);
+            events.push(event(row)?);
             Some(())
         })
     }
@@ -102,7 +133,7 @@ impl<'m> Merge<'m> {
         reading: &mut Reading<'_>,
         rows: Rows,
         times: &[&str],
-        mut decode: impl FnMut(&mut Reading<'_>, T, &mut VecDeque<Event>) -> Option<()> + 'm,
+        mut decode: impl FnMut(&mut Reading<'_>, T, &mut Timed) -> Option<()> + 'm,
     ) -> Result<(), Error> {
         let Some(query) = reading.query::<T>(rows)? else { return Ok(()) };
         let blocks = blocks::<T>(reading, rows, times)?;
@@ -118,7 +149,7 @@ impl<'m> Merge<'m> {
         &mut self,
         reading: &mut Reading<'_>,
         times: &[&str],
-        mut decode: impl FnMut(T, &mut VecDeque<Event>) + 'm,
+        mut decode: impl FnMut(T, &mut Timed) + 'm,
     ) -> Result<(), Error> {
         let before = self.lanes.len();
         self.table(reading, Rows::All, times, move |_, row, events| {
@@ -152,18 +183,14 @@ impl<'m> Merge<'m> {
             }
             let Some((_, index)) = first else { return Ok(()) };
             let lane = &mut self.lanes[index];
-            let is_due = |event: &mut Event| second.is_none_or(|second| (time(event), index) < second);
-            while let Some(event) = lane.ready.pop_front_if(is_due) {
+            let is_due = |(at, _): &mut (Nanos, Event)| second.is_none_or(|second| (*at, index) < second);
+            while let Some((_, event)) = lane.ready.pop_front_if(is_due) {
                 if each(event).is_break() {
                     return Ok(());
                 }
             }
         }
     }
-}
-
-fn time(event: &Event) -> Nanos {
-    event.at().unwrap_or_default()
 }
 
 /// Cuts a table into blocks of rows.

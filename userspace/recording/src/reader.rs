@@ -92,8 +92,8 @@ impl Reader {
             }
         };
         stacks::read(&mut reading, &mut define)?;
-        processes::read(&mut reading, &mut define)?;
         let mut merge = Merge::default();
+        processes::read(&mut reading, &mut merge)?;
         tables::read(&mut reading, self.meta.period(), &mut merge)?;
         if flow.is_continue() {
             merge.give(&mut reading, each)?;

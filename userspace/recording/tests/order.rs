@@ -107,3 +107,47 @@ fn a_segment_s_changes_are_never_before_its_beginning() {
         }
     }
 }
+
+#[test]
+fn processes_are_defined_shortly_before_they_begin() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut events = definitions();
+    for id in 1..COUNT {
+        let (process, tid, at) = (ProcessRef(id as u32), Tid(5000 + id as u32), Nanos(id * SECOND));
+        // One in a hundred began long before it was found.
+        let started = (id % 100 > 0).then_some(at);
+        let [pid, ppid] = [tid.0, 1].map(Pid);
+        let of = Process { pid, ppid, command: "python".into(), python: None, started };
+        events.push(Event::Process { id: process, process: of });
+        events.push(Event::Thread { process, tid, name: "python".into() });
+        let (stack, weight, outcome) = (StackId(0), Nanos(10), Outcome::Complete);
+        events.push(Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, outcome }));
+        events.push(Event::ProcessEnd { id: process, at: Nanos(at.0 + SECOND / 2) });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pyobs");
+    write(&path, &events);
+    let (mut defined, mut named) = (0, 0);
+    let mut samples = 0;
+    for event in read(&path) {
+        match event {
+            Event::Process { id, .. } => {
+                assert_eq!(id.0, defined);
+                defined += 1;
+            }
+            Event::Thread { process, .. } => {
+                assert!(process.0 < defined);
+                assert_eq!(process.0, named + 1);
+                named += 1;
+            }
+            Event::Sample(Sample { process, .. }) => {
+                // Names may come a little later.
+                assert!(process.0 < defined && process.0 < named + 64, "{process:?}: {defined} defined, {named} named");
+                assert!(defined - process.0 < 20, "{defined} are defined at the sample of {process:?}");
+                samples += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!([u64::from(defined), u64::from(named) + 1, samples + 1], [COUNT; 3]);
+}

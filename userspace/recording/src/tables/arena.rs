@@ -105,7 +105,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         let _ = ids.missing(id.0)?;
         if range.ends_after(at) {
             let change = ArenaChange::Begun(Arena { process, kind, address, bytes, born, parent });
-            events.push_back(Event::Arena { at, id, change });
+            events.push(Event::Arena { at, id, change });
         }
         Some(())
     })?;
@@ -114,7 +114,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         // A change is never earlier than the arena's beginning.
         let begun = begun.get(reading, row.id.0, |row: ArenaRow| (row.id.0, row.at));
         let at = row.at.max(begun.filter(|begun| range.ends_after(*begun))?);
-        events.push_back(Event::Arena { at, id: row.id, change: row.change()? });
+        events.push(Event::Arena { at, id: row.id, change: row.change()? });
         Some(())
     })
 }

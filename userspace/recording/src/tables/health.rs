@@ -89,7 +89,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
     merge.events(reading, Rows::All, |row: ShedRow| Some(Event::Shed { at: row.at, what: row.what }))?;
     merge.table(reading, Rows::All, &["from_ns"], |_, row: MeasureRow, events| {
         let MeasureRow { from, to, family, measure } = row;
-        events.push_back(Event::measure(from, &family, &measure, true));
+        events.push(Event::measure(from, &family, &measure, true));
         events.extend(to.map(|to| Event::measure(to.max(from), &family, &measure, false)));
         Some(())
     })

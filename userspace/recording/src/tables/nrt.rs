@@ -58,7 +58,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         let data = places(reading, id);
         let mut tell = |at: Nanos, change| {
             if range.ends_after(at) {
-                events.push_back(Event::MemInfo { at, id, change });
+                events.push(Event::MemInfo { at, id, change });
             }
         };
         tell(born, MemInfoChange::Born { process, bytes, data: data.unwrap_or(0), stack });

@@ -6,10 +6,10 @@ use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Tid};
 use rusqlite::{Connection, Result, params};
 
 use super::scan::Dense;
-use super::{Reading, Rows};
+use super::{Reading, Rows, Span};
 use crate::Error;
-use crate::merge::Merge;
-use crate::table::tables;
+use crate::merge::{IN_ORDER, Merge};
+use crate::table::{Table, tables};
 use crate::value::integer;
 
 tables! {
@@ -49,21 +49,79 @@ pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, nam
     ThreadRow { process, tid, name: Arc::clone(name) }.named(connection)
 }
 
-/// Emits the definitions.
-pub(crate) fn read(reading: &mut Reading<'_>, mut each: impl FnMut(Event)) -> Result<(), Error> {
-    let mut ids = Dense::default();
-    reading.scan(Rows::All, |row: ProcessRow| {
-        let ProcessRow { id, pid, ppid, command, python, started_ns: started, .. } = row;
+/// How long before its start a process is defined. Events arrive when they become known, and the start of a process is rounded.
+const EARLY: Nanos = Nanos(10_000_000_000);
+
+/// The time before which no event of a process lies; the earliest if its row says nothing of use.
+fn defined(started: Option<Nanos>, ended: Option<Nanos>) -> Nanos {
+    let started = started.filter(|started| ended.is_none_or(|ended| *started <= ended));
+    started.unwrap_or_default().saturating_sub(EARLY)
+}
+
+/// Emits the definitions, each shortly before its process starts: there may be more processes than fit in memory. Rows have the
+/// order in which processes and threads were found, so each row is due when the latest start before it is.
+pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
+    let (mut ids, mut due) = (Dense::default(), Nanos(0));
+    merge.table(reading, Rows::All, IN_ORDER, move |_, row: ProcessRow, events| {
+        let ProcessRow { id, pid, ppid, command, python, started_ns: started, ended_ns: ended } = row;
+        due = due.max(defined(started, ended));
         for missing in ids.missing(id.0)? {
-            each(Event::Process { id: ProcessRef(missing), process: unknown() });
+            events.push_at(due, Event::Process { id: ProcessRef(missing), process: unknown() });
         }
-        each(Event::Process { id, process: Process { pid, ppid, command, python, started } });
+        events.push_at(due, Event::Process { id, process: Process { pid, ppid, command, python, started } });
         Some(())
     })?;
-    reading.scan(Rows::All, |row: ThreadRow| {
+    let (dues, mut due) = (Dues::of(reading)?, Nanos(0));
+    merge.table(reading, Rows::All, IN_ORDER, move |_, row: ThreadRow, events| {
         let ThreadRow { process, tid, name } = row;
-        (process.0 < ids.len()).then(|| each(Event::Thread { process, tid, name }))
+        due = due.max(dues.get(process)?);
+        events.push_at(due, Event::Thread { process, tid, name });
+        Some(())
     })
+}
+
+/// When processes are due, by blocks of their numbers.
+#[derive(Default)]
+struct Dues {
+    /// When all of a block are.
+    blocks: Vec<Nanos>,
+    /// The highest number.
+    last: u64,
+}
+
+impl Dues {
+    const BLOCK: u64 = 64;
+    /// Blocks without a row are not accidental damage if there are more of them side by side.
+    const GAP_MAX: usize = 1 << 10;
+
+    fn of(reading: &mut Reading<'_>) -> Result<Self, Error> {
+        let (mut dues, mut due) = (Self::default(), Nanos(0));
+        reading.quietly(|reading| {
+            if reading.query::<ProcessRow>(Rows::All)?.is_none() {
+                return Ok(dues);
+            }
+            let table = ProcessRow::TABLE.name;
+            let query = reading.query_of(table, &["started_ns", "ended_ns"], Rows::All);
+            reading.walk(table, &query, Span::ALL, |_, id, row| {
+                let time = |index| u64::try_from(row.get_ref(index).ok()?.as_i64().ok()?).ok().map(Nanos);
+                due = due.max(defined(time(1), time(2)));
+                let Ok(id) = u64::try_from(id) else { return };
+                let block = (id / Self::BLOCK) as usize;
+                if block <= dues.blocks.len() + Self::GAP_MAX {
+                    dues.blocks.resize(block + 1, due);
+                    dues.blocks[block] = due;
+                    dues.last = id;
+                }
+            })?;
+            Ok(dues)
+        })
+    }
+
+    /// `None` if there is no such process.
+    fn get(&self, process: ProcessRef) -> Option<Nanos> {
+        let id = u64::from(process.0);
+        self.blocks.get((id / Self::BLOCK) as usize).filter(|_| id <= self.last).copied()
+    }
 }
 
 /// Emits the ends, which have a time.

@@ -108,7 +108,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         let _ = ids.missing(id.0)?;
         if range.ends_after(at) {
             let segment = Segment { dev, ino, generation, kind, name, linked, bytes, creator };
-            events.push_back(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
+            events.push(Event::Segment { at, id, change: SegmentChange::Begun(segment) });
         }
         Some(())
     })?;
@@ -117,7 +117,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         // A change is never earlier than the segment's beginning.
         let begun = begun.get(reading, row.id.0, |row: SegmentRow| (row.id.0, row.at));
         let at = row.at.max(begun.filter(|begun| range.ends_after(*begun))?);
-        events.push_back(Event::Segment { at, id: row.id, change: row.change()? });
+        events.push(Event::Segment { at, id: row.id, change: row.change()? });
         Some(())
     })
 }

@@ -157,7 +157,7 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
     merge.table(reading, Rows::All, &["seen_ns", "asked_ns", "woken_ns"], move |_, row: TransferRow, events| {
         let mut tell = |at: Nanos, change| {
             if range.has(at) {
-                events.push_back(Event::Transfer { at, id: row.id, change });
+                events.push(Event::Transfer { at, id: row.id, change });
             }
         };
         // A recording that was cut off may lack the end.
