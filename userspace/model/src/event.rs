@@ -215,6 +215,27 @@ macro_rules! time {
     };
 }
 
+/// The process that did something, by reference; `None` for other events.
+macro_rules! process {
+    ($event:expr) => {
+        match $event {
+            Event::Sample(Sample { process, .. })
+            | Event::Sleep(Sleep { process, .. })
+            | Event::GilWait(GilWait { process, .. })
+            | Event::GilHeld { process, .. }
+            | Event::Calls(Calls { process, .. })
+            | Event::Arena { change: ArenaChange::Begun(Arena { process, .. }), .. }
+            | Event::MemInfo { change: MemInfoChange::Born { process, .. }, .. }
+            | Event::Transfers(Transfers { process, .. })
+            | Event::TransferThread(TransferThread { process, .. })
+            | Event::Access(Access { process, .. })
+            | Event::Pair(Pair { process, .. })
+            | Event::Call(NativeCall { process, .. }) => Some(process),
+            _ => None,
+        }
+    };
+}
+
 impl Event {
     pub fn measure(at: Nanos, family: &str, measure: &str, on: bool) -> Self {
         Self::Measure { at, family: Arc::from(family), measure: Arc::from(measure), on }
@@ -223,6 +244,22 @@ impl Event {
     /// When it happened; definitions have no time.
     pub fn at(&self) -> Option<Nanos> {
         time!(self).copied()
+    }
+
+    /// The same event for the process that stands for its own; `None` if that is its own. What a process does, not what it is.
+    pub(crate) fn of_process(&self, known_as: impl Fn(ProcessRef) -> ProcessRef) -> Option<Self> {
+        let process = self.process()?;
+        let known = known_as(process);
+        if known == process {
+            return None;
+        }
+        let mut event = self.clone();
+        *process!(&mut event)? = known;
+        Some(event)
+    }
+
+    fn process(&self) -> Option<ProcessRef> {
+        process!(self).copied()
     }
 
     /// Caps its time at `last`.

@@ -18,6 +18,11 @@ pub struct Tid(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessRef(pub u32);
 
+impl ProcessRef {
+    /// Stands for all processes that a [`crate::Model`] does not keep one by one. No recording defines it.
+    pub const OTHERS: Self = Self(u32::MAX);
+}
+
 /// An interned [`crate::Frame`]; dense from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub u32);

@@ -4,52 +4,29 @@ mod cost;
 mod history;
 mod interpreters;
 mod memory;
+mod processes;
 mod summed;
 mod sums;
 
 use crate::Family;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use self::cost::{Shed, Usage};
 use self::cost::{Sheds, Usages};
 pub use self::history::{EVENTS_KEPT, EVENTS_SHOWN, History};
 use self::interpreters::Interpreters;
+use self::processes::Processes;
+pub use self::processes::{ProcessState, ThreadState};
 use self::sums::Sums;
 use crate::ids::Pid;
 use crate::loss::{Losses, Reason};
 use crate::regions::{Region, RegionId, Regions, Space};
 use crate::views;
 use crate::{
-    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, Process, ProcessRef, Resident,
-    SegmentChange, Selection, StackId, Tid, TransferChange,
+    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, ProcessRef, SegmentChange, Selection,
+    StackId, Tid, TransferChange,
 };
-
-/// A process as it is known now.
-#[derive(Clone, Debug)]
-pub struct ProcessState {
-    pub process: Process,
-    pub ended: Option<Nanos>,
-    pub threads: BTreeMap<Tid, ThreadState>,
-    /// Samples since the recording began.
-    pub samples: u64,
-    /// Its resident memory when it was last examined.
-    pub resident: Option<(Nanos, Resident)>,
-}
-
-impl ProcessState {
-    /// Whether it was running at that time, as far as is known.
-    pub fn is_alive(&self, at: Nanos) -> bool {
-        self.process.started.is_none_or(|started| started <= at) && self.ended.is_none_or(|ended| ended > at)
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct ThreadState {
-    pub name: Option<Arc<str>>,
-    /// Samples since the recording began.
-    pub samples: u64,
-}
 
 /// What all lines of a function have in common.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -79,9 +56,7 @@ pub struct Model {
     is_finished: bool,
     history: History,
     now: Nanos,
-    processes: Vec<ProcessState>,
-    /// In the order in which they were seen.
-    by_pid: HashMap<Pid, Vec<ProcessRef>>,
+    processes: Processes,
     frames: Vec<Frame>,
     interpreters: Interpreters,
     /// For each frame, the first frame seen of its function.
@@ -103,8 +78,7 @@ impl Model {
             is_finished: true,
             history,
             now: Nanos(0),
-            processes: Vec::new(),
-            by_pid: HashMap::new(),
+            processes: Processes::new(history.bound(usize::MAX)),
             frames: Vec::new(),
             interpreters: Interpreters::default(),
             functions: Vec::new(),
@@ -125,6 +99,8 @@ impl Model {
         if let Some(at) = event.at() {
             self.now = self.now.max(at);
         }
+        let of_others = event.of_process(|id| self.processes.known_as(id));
+        let event = of_others.as_ref().unwrap_or(event);
         match event {
             Event::Frame { id, frame } => {
                 if id.0 as usize == self.frames.len() {
@@ -141,45 +117,26 @@ impl Model {
                 }
             }
             Event::Process { id, process } => {
-                let index = id.0 as usize;
-                if index <= self.processes.len() {
-                    let of_pid = self.by_pid.entry(process.pid).or_default();
-                    if let Err(at) = of_pid.binary_search(id) {
-                        of_pid.insert(at, *id);
-                    }
-                }
-                if let Some(state) = self.processes.get_mut(index) {
-                    state.process = process.clone();
-                } else if index == self.processes.len() {
-                    self.processes.push(ProcessState {
-                        process: process.clone(),
-                        ended: None,
-                        threads: BTreeMap::new(),
-                        samples: 0,
-                        resident: None,
-                    });
+                if self.processes.define(*id, process) {
+                    self.sums.rename(&|id| self.processes.known_as(id));
                 }
             }
             Event::ProcessEnd { id, at } => {
-                if let Some(state) = self.processes.get_mut(id.0 as usize) {
+                if let Some(state) = self.processes.kept(*id) {
                     state.ended = Some(*at);
                 }
                 self.sums.arenas.ended(*id, *at);
                 self.end_regions(*id, *at);
             }
             Event::Thread { process, tid, name } => {
-                if let Some(state) = self.processes.get_mut(process.0 as usize) {
-                    state.threads.entry(*tid).or_default().name = Some(Arc::clone(name));
+                if let Some(state) = self.processes.kept(*process) {
+                    state.thread(*tid).name = Some(Arc::clone(name));
                 }
             }
             Event::Sample(sample) => {
-                if !self.has_stack(sample.stack) {
-                    return;
+                if self.has_stack(sample.stack) && self.processes.sampled(sample.process, sample.tid) {
+                    self.sums.cpu.add(*sample);
                 }
-                let Some(state) = self.processes.get_mut(sample.process.0 as usize) else { return };
-                state.samples += 1;
-                state.threads.entry(sample.tid).or_default().samples += 1;
-                self.sums.cpu.add(*sample);
             }
             Event::Sleep(sleep) => {
                 if self.has_stack(sleep.stack) && self.sees(sleep.process, sleep.tid) {
@@ -198,8 +155,7 @@ impl Model {
                 }
             }
             Event::Calls(calls) => {
-                let known = (calls.process.0 as usize) < self.processes.len();
-                if known && (calls.function.0 as usize) < self.frames.len() {
+                if self.process(calls.process).is_some() && (calls.function.0 as usize) < self.frames.len() {
                     self.sums.eval.add(*calls);
                 }
             }
@@ -227,7 +183,7 @@ impl Model {
             Event::MemInfo { at, id, change } => {
                 let known = match change {
                     MemInfoChange::Born { process, stack, .. } => {
-                        (process.0 as usize) < self.processes.len() && self.has_stack(*stack)
+                        self.process(*process).is_some() && self.has_stack(*stack)
                     }
                     MemInfoChange::Referenced(_) | MemInfoChange::Died => true,
                 };
@@ -238,7 +194,7 @@ impl Model {
             }
             Event::Arena { at, id, change } => {
                 let known = match change {
-                    ArenaChange::Begun(arena) => (arena.process.0 as usize) < self.processes.len(),
+                    ArenaChange::Begun(arena) => self.process(arena.process).is_some(),
                     ArenaChange::Born(stack) | ArenaChange::Escaped(stack) => self.has_stack(*stack),
                     _ => true,
                 };
@@ -269,7 +225,7 @@ impl Model {
                 }
             }
             Event::Transfers(transfers) => {
-                if (transfers.process.0 as usize) < self.processes.len() {
+                if self.process(transfers.process).is_some() {
                     self.sums.ucx.add_total(*transfers);
                 }
             }
@@ -279,7 +235,7 @@ impl Model {
                 }
             }
             Event::Resident { at, process, resident } => {
-                if let Some(state) = self.processes.get_mut(process.0 as usize) {
+                if let Some(state) = self.processes.kept(*process) {
                     state.resident = Some((*at, *resident));
                 }
             }
@@ -314,8 +270,7 @@ impl Model {
 
     /// Records that a thread exists. `false` if its process was never defined.
     fn sees(&mut self, process: ProcessRef, tid: Tid) -> bool {
-        let state = self.processes.get_mut(process.0 as usize);
-        state.map(|state| state.threads.entry(tid).or_default()).is_some()
+        self.processes.sees(process, tid)
     }
 
     /// Whether a probe family was on.
@@ -350,12 +305,24 @@ impl Model {
         self.now
     }
 
+    /// The process with that number, or the one that stands for it.
     pub fn process(&self, id: ProcessRef) -> Option<&ProcessState> {
-        self.processes.get(id.0 as usize)
+        self.processes.get(id)
     }
 
+    /// Those that are kept one by one, and the one that stands for all others if there are any.
     pub fn processes(&self) -> impl Iterator<Item = (ProcessRef, &ProcessState)> + '_ {
-        (0u32..).map(ProcessRef).zip(&self.processes)
+        self.processes.iter()
+    }
+
+    /// How many processes there are, and how many of them have samples.
+    pub fn process_counts(&self) -> (u64, u64) {
+        self.processes.counts()
+    }
+
+    /// Whether the process is only in the sums of all others.
+    pub fn is_summed(&self, id: ProcessRef) -> bool {
+        self.processes.known_as(id) == ProcessRef::OTHERS
     }
 
     /// The frame with an id from an applied stack.
@@ -365,9 +332,7 @@ impl Model {
 
     /// The processes that had a pid, one after the other.
     pub fn processes_of(&self, pid: Pid) -> impl DoubleEndedIterator<Item = (ProcessRef, &ProcessState)> + '_ {
-        let ids = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
-        let state = move |id: &ProcessRef| Some((*id, self.process(*id).filter(|state| state.process.pid == pid)?));
-        ids.iter().filter_map(state)
+        self.processes.of(pid)
     }
 
     /// The process that had a pid at a time.

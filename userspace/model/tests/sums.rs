@@ -1,5 +1,7 @@
 //! A report from sums and the latest events says what one from all events says.
 
+use std::collections::BTreeMap;
+
 use pyobs_model::report::Report;
 use pyobs_model::views::Weight;
 use pyobs_model::*;
@@ -11,19 +13,10 @@ const STACKS: u64 = 40;
 const COUNT: u64 = 3 << 16;
 
 fn model(history: History) -> Model {
-    let meta = Meta { rate_hz: 99, cpus: 2, probes: Family::names(), ..Meta::default() };
-    let mut model = Model::new(meta, history);
-    let process =
-        Process { pid: Pid(7), ppid: Pid(1), command: "python".into(), python: Some("3.12.1".into()), started: None };
-    model.apply(&Event::Process { id: ProcessRef(0), process });
-    for id in 0..STACKS as u32 {
-        let line = Some(id + 1);
-        let frame = Frame::python(format!("f{id}").into(), "/app/main.py".into(), line, line);
-        model.apply(&Event::Frame { id: FrameId(id), frame });
-        model.apply(&Event::Stack { id: StackId(id), frames: [FrameId(0), FrameId(id)].into() });
-    }
+    let mut model = empty(history);
+    begin(0, &mut model);
     for number in 0..COUNT {
-        step(number, &mut model);
+        step(ProcessRef(0), number, &mut model);
         if number == COUNT / 2 {
             overlap(&mut model);
         }
@@ -31,8 +24,27 @@ fn model(history: History) -> Model {
     model
 }
 
-fn step(number: u64, model: &mut Model) {
-    let (process, from, at) = (ProcessRef(0), Nanos(number * MS), Nanos(number * MS + MS / 2));
+fn begin(id: u32, model: &mut Model) {
+    let (pid, python) = (Pid(7 + id), Some("3.12.1".into()));
+    let process = Process { pid, ppid: Pid(1), command: "python".into(), python, started: None };
+    model.apply(&Event::Process { id: ProcessRef(id), process });
+}
+
+/// Stacks of two frames each.
+fn empty(history: History) -> Model {
+    let meta = Meta { rate_hz: 99, cpus: 2, probes: Family::names(), ..Meta::default() };
+    let mut model = Model::new(meta, history);
+    for id in 0..STACKS as u32 {
+        let line = Some(id + 1);
+        let frame = Frame::python(format!("f{id}").into(), "/app/main.py".into(), line, line);
+        model.apply(&Event::Frame { id: FrameId(id), frame });
+        model.apply(&Event::Stack { id: StackId(id), frames: [FrameId(0), FrameId(id)].into() });
+    }
+    model
+}
+
+fn step(process: ProcessRef, number: u64, model: &mut Model) {
+    let (from, at) = (Nanos(number * MS), Nanos(number * MS + MS / 2));
     let (tid, stack) = (Tid((number % THREADS) as u32), StackId((number * 7 % STACKS) as u32));
     let (weight, outcome) = (Nanos(MS), Outcome::Complete);
     model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, outcome }));
@@ -148,4 +160,54 @@ fn sums_are_of_all_events() {
     let parts = Selection { tid: Some(Tid(1)), ..Selection::default() };
     let of_thread = |model| Report::new(model, &parts, None).offcpu.unwrap().to_vec();
     assert_eq!(of_thread(&sums), of_thread(&all));
+}
+
+/// The sums by stack or function of everything but accesses, whose lines have a bound of their own.
+fn by_stack(model: &Model) -> BTreeMap<(&'static str, u32), [u64; 2]> {
+    let (all, mut sums) = (Selection::default(), BTreeMap::new());
+    let mut add = |kind, of: u32, count: u64, total: Nanos| {
+        let [counts, totals]: &mut [u64; 2] = sums.entry((kind, of)).or_default();
+        (*counts, *totals) = (*counts + count, *totals + total.0);
+    };
+    for (place, sum) in model.cpu().sums(&all) {
+        add("samples", place.stack.0, sum.samples, sum.time);
+    }
+    for (key, sum) in model.offcpu().sums(&all) {
+        add("sleeps", key.place.stack.0, sum.times.count, sum.times.total);
+    }
+    for (key, sum) in model.gil().sums(&all) {
+        add("waits", key.waiter.stack.0, sum.times.count, sum.times.total);
+    }
+    for held in model.gil().held(&all).into_values() {
+        add("held", 0, 0, held);
+    }
+    for (key, sum) in model.eval().sums(&all) {
+        add("calls", key.function.0, sum.times.count, sum.times.total);
+    }
+    sums
+}
+
+#[test]
+fn what_many_processes_did_is_summed_as_if_one_had_done_it() {
+    const EACH: u64 = 3;
+    let (mut one, mut many) = (empty(History::REPORT), empty(History::REPORT));
+    begin(0, &mut one);
+    for id in 0..(COUNT / EACH) as u32 {
+        begin(id, &mut many);
+        // The stack is the same at each step.
+        let first = u64::from(id) * EACH * STACKS;
+        for number in (first..).step_by(STACKS as usize).take(EACH as usize) {
+            step(ProcessRef(0), number + u64::from(id) % STACKS, &mut one);
+            step(ProcessRef(id), number + u64::from(id) % STACKS, &mut many);
+        }
+        many.apply(&Event::ProcessEnd { id: ProcessRef(id), at: Nanos((first + EACH * STACKS) * MS) });
+    }
+    assert!(many.processes().count() <= (1 << 14) + 1 && many.summed()["processes"] > COUNT / EACH / 2);
+    assert_eq!(by_stack(&many), by_stack(&one));
+    let everyone = many.processes().map(|(_, state)| state.samples).sum::<u64>();
+    assert_eq!((everyone, many.process_counts()), (COUNT, (COUNT / EACH, COUNT / EACH)));
+    // Late events of one that is no longer known by itself.
+    step(ProcessRef(1), COUNT * STACKS, &mut many);
+    step(ProcessRef(0), COUNT * STACKS, &mut one);
+    assert_eq!(by_stack(&many), by_stack(&one));
 }

@@ -4,16 +4,21 @@
 
 #[path = "../../recording/tests/common/long.rs"]
 mod long;
+#[path = "../../recording/tests/common/many.rs"]
+mod many;
+#[path = "../../recording/tests/common/meta.rs"]
+mod meta;
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Milliseconds of the recording: more than is kept of anything but single events of timelines.
@@ -27,6 +32,9 @@ const TEXT_KIB: u64 = 400 << 10;
 /// Peak of `replay`, which keeps more single events.
 const REPLAY_KIB: u64 = 400 << 10;
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Processes of the recording that has many: several times as many as are kept one by one.
+const PROCESSES: u32 = 150_000;
 
 /// A recording that tests share while one of them uses it.
 struct Recording(TempDir);
@@ -80,9 +88,13 @@ fn watch(mut child: Child) -> u64 {
 
 #[track_caller]
 fn is_below(most_kib: u64, arguments: &[&str]) {
-    let recording = Recording::get();
+    of_is_below(&Recording::get().path(), most_kib, arguments, Stdio::null());
+}
+
+#[track_caller]
+fn of_is_below(recording: &Path, most_kib: u64, arguments: &[&str], out: impl Into<Stdio>) {
     let mut command = Command::new(pyobs());
-    command.args(arguments).arg(recording.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(arguments).arg(recording).stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
     let peak = watch(command.spawn().unwrap());
     eprintln!("{arguments:?} took {peak} KiB");
     assert!(peak < most_kib, "{arguments:?}: {peak} KiB, not below {most_kib} KiB");
@@ -105,6 +117,41 @@ fn a_part_of_a_long_recording_is_exported_with_bounded_memory() {
     for format in ["folded", "pprof"] {
         is_below(TEXT_KIB, &["export", "--from", "1", "--to", "84", "--format", format]);
     }
+}
+
+/// The sums of all processes, the busy ones and the one that stays are exact, whatever becomes of the others.
+#[test]
+fn a_recording_of_many_processes_is_reported_with_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, out) = (folder.path().join("many.pyobs"), folder.path().join("report.json"));
+    many::write(&recording, PROCESSES).unwrap();
+    of_is_below(&recording, SUMS_KIB, &["report", "--json"], File::create(&out).unwrap());
+    let report: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+
+    let processes = report["processes"].as_array().unwrap();
+    let others = processes.iter().find(|process| process["pid"] == 0).unwrap();
+    let summed = report["summed"]["processes"].as_u64().unwrap();
+    assert_eq!(others["command"], format!("({summed} other processes)"));
+    assert_eq!(summed + processes.len() as u64 - 1, u64::from(PROCESSES));
+    assert!(processes.len() <= (1 << 14) + 1, "{}", processes.len());
+
+    let (busy, each) = ((PROCESSES - 1) / many::BUSY, many::WEIGHT.as_secs_f64());
+    let samples = 2 * (PROCESSES - 1) + busy * (many::BUSY_SAMPLES - 1);
+    let sum = |rows: &Value, field: &str| -> f64 {
+        rows.as_array().unwrap().iter().filter_map(|row| row[field].as_f64()).sum()
+    };
+    for (rows, field) in [("processes", "cpu_s"), ("frames", "self_s")] {
+        let spent = sum(&report[rows], field);
+        assert!((spent - f64::from(samples) * each).abs() < 1e-3, "{rows}: {spent}");
+    }
+    let slept = sum(&report["offcpu"], "total_s");
+    assert!((slept - f64::from(PROCESSES - 1) * many::SLEEP.as_secs_f64()).abs() < 1e-3, "{slept}");
+
+    let named =
+        |count: u32| processes.iter().filter(|process| process["samples"] == count && process["pid"] != 0).count();
+    assert_eq!((named(PROCESSES - 1), named(many::BUSY_SAMPLES)), (1, busy as usize));
+    let stays = processes.iter().find(|process| process["pid"] == many::pid(many::STAYS.0).0).unwrap();
+    assert!((stays["cpu_s"].as_f64().unwrap() - f64::from(PROCESSES - 1) * each).abs() < 1e-6, "{stays}");
 }
 
 /// What a program has written to its terminal.

@@ -2,6 +2,8 @@
 
 #[path = "../tests/common/long.rs"]
 mod long;
+#[path = "../tests/common/meta.rs"]
+mod meta;
 
 use std::path::Path;
 

@@ -101,8 +101,7 @@ impl ReportText<'_> {
         if samples == 0 {
             return self.line("No samples: no watched thread was on a CPU when one was taken.");
         }
-        let busy = self.model.processes().filter(|(_, state)| state.samples > 0).count();
-        let processes = plural(busy as u64, "process", "processes");
+        let processes = plural(self.model.process_counts().1, "process", "processes");
         let spent = self.model.cpu().sum().time.as_secs_f64();
         let cores = if seconds > 0.0 { spent / seconds } else { 0.0 };
         let samples = plural(samples, "sample", "samples");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 
-use super::places::Placed;
+use super::places::{OfProcess, Placed};
 use super::{Ended, Forgotten, Places};
 use crate::{Arena, ArenaChange, ArenaId, Filled, History, Nanos, Objects, ProcessRef, StackId};
 
@@ -121,6 +121,16 @@ impl Placed for Birth {
     }
 }
 
+impl OfProcess for Birth {
+    fn process(&self) -> ProcessRef {
+        self.process
+    }
+
+    fn of_others(&self) -> Self {
+        Self { process: ProcessRef::OTHERS, ..self.clone() }
+    }
+}
+
 #[derive(Debug)]
 pub struct Arenas {
     arenas: BTreeMap<ArenaId, ArenaState>,
@@ -225,6 +235,19 @@ impl Arenas {
         for key in addresses.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.generations.remove(&key);
         }
+    }
+
+    /// Gives arenas to the processes that stand for theirs.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        let is_other = |process: ProcessRef| known_as(process) != process;
+        for state in self.arenas.values_mut() {
+            state.arena.process = known_as(state.arena.process);
+        }
+        for (process, live) in self.live.extract_if(.., |process, _| is_other(*process)).collect::<Vec<_>>() {
+            self.live.entry(known_as(process)).or_default().extend(live);
+        }
+        self.generations.retain(|(process, _), _| !is_other(*process));
+        self.forgotten.rename(known_as);
     }
 
     fn forget_live(&mut self, process: ProcessRef, id: ArenaId) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::places::OfThread;
+use super::places::{NO_THREAD, OfThread};
 use super::{Sampled, Times};
 use crate::{Nanos, ProcessRef, Selection, Tid};
 
@@ -101,6 +101,10 @@ impl Room {
 
     /// Scales the time of waits that were cut in proportion. Call it once all waits have been added.
     fn fitted(&self, thread: (ProcessRef, Tid), total: Nanos) -> Nanos {
+        // All threads of a process together may wait for longer.
+        if thread.1 == NO_THREAD {
+            return total;
+        }
         let (exact, cut) = self.threads.get(&thread).copied().unwrap_or_default();
         let room = self.end.saturating_sub(self.from).saturating_sub(exact);
         if cut <= room {

@@ -4,7 +4,7 @@ use foldhash::HashMap;
 
 use super::{Past, Places, Summed, Timed};
 use crate::loss::Losses;
-use crate::{History, Nanos, Outcome, Place, Sample, Selection};
+use crate::{History, Nanos, Outcome, Place, ProcessRef, Sample, Selection};
 
 /// How many stacks of Python threads are complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,6 +143,16 @@ impl Cpu {
                 self.folded.of(oldest.place()).add(CpuSum::of(&oldest));
             }
         }
+    }
+
+    /// Gives samples to the processes that stand for theirs.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        self.samples.iter_mut().for_each(|sample| sample.process = known_as(sample.process));
+        let of_others: Vec<_> = self.sums.extract_if(|place, _| known_as(place.process) != place.process).collect();
+        for (place, sum) in of_others {
+            self.sums.entry(Place { process: known_as(place.process), ..place }).or_default().add(sum);
+        }
+        self.folded.rename(known_as);
     }
 
     /// Forgets samples older than the window ending at `now`.

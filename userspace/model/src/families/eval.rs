@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::places::rename;
 use super::{Past, Timed, Times};
 use crate::{Calls, FrameId, History, Nanos, ProcessRef, Selection};
 
@@ -64,6 +65,19 @@ impl Eval {
         } else {
             self.left_out = self.left_out.saturating_add(oldest.count);
         }
+    }
+
+    /// Gives calls to the processes that stand for theirs.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        self.calls.iter_mut().for_each(|calls| calls.process = known_as(calls.process));
+        let other = |key: &EvalKey| {
+            let process = known_as(key.process);
+            (process != key.process).then_some(EvalKey { process, ..*key })
+        };
+        rename(&mut self.folded, other, |sum, of| {
+            sum.times.add(of.times);
+            sum.timed = sum.timed.saturating_add(of.timed);
+        });
     }
 
     /// Forgets calls older than the window ending at `now`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::clip::{Clipped, Spell, clip};
-use super::places::{OfThread, Placed};
+use super::places::{OfProcess, OfThread, Placed};
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{GilHolder, GilWait, History, Nanos, Place, ProcessRef, Selection, Tid};
 
@@ -22,6 +22,16 @@ impl Placed for GilKey {
 
     fn of_process(&self) -> Self {
         Self { waiter: self.waiter.of_process(), holder: None }
+    }
+}
+
+impl OfProcess for GilKey {
+    fn process(&self) -> ProcessRef {
+        self.waiter.process
+    }
+
+    fn of_others(&self) -> Self {
+        Self { waiter: self.waiter.of_others(), holder: self.holder }
     }
 }
 
@@ -195,6 +205,19 @@ impl Gil {
         let oldest = self.held.push(Held { at, process, tid, length });
         if let Some(oldest) = oldest.filter(|_| self.held.has_sums()) {
             self.held_before.of(Place::of_all(oldest.process, oldest.tid)).take(oldest.length);
+        }
+    }
+
+    /// Gives waits and holds to the processes that stand for theirs.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        self.waits.iter_mut().for_each(|wait| wait.process = known_as(wait.process));
+        self.held.iter_mut().for_each(|held| held.process = known_as(held.process));
+        self.folded.rename(&known_as);
+        self.cut.rename(&known_as);
+        self.held_before.rename(&known_as);
+        let ended = self.open.extract_if(|(process, _), _| known_as(*process) != *process);
+        for (_, mut open) in ended.collect::<Vec<_>>() {
+            close(&mut open, &mut |key, sum| self.folded.of(key.of_others()).sum.add(sum));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::clip::{Clipped, Spell, clip};
-use super::places::{OfThread, Placed};
+use super::places::{OfProcess, OfThread, Placed};
 use super::{LengthSum, Past, Places, Sampled, Summed, Timed, Times};
 use crate::{History, Nanos, Place, ProcessRef, Selection, Sleep, Tid, WaitReason, Waker};
 
@@ -22,6 +22,16 @@ impl Placed for SleepKey {
 
     fn of_process(&self) -> Self {
         Self { place: self.place.of_process(), ..*self }
+    }
+}
+
+impl OfProcess for SleepKey {
+    fn process(&self) -> ProcessRef {
+        self.place.process
+    }
+
+    fn of_others(&self) -> Self {
+        Self { place: self.place.of_others(), ..*self }
     }
 }
 
@@ -150,6 +160,13 @@ impl OffCpu {
         folded.add(part.of_sleep(&oldest));
         let total = if whole.is_cut_to(part) { self.cut.of(key) } else { &mut folded.times.total };
         *total = total.saturating_add(part.total);
+    }
+
+    /// Gives sleeps to the processes that stand for theirs.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        self.sleeps.iter_mut().for_each(|sleep| sleep.process = known_as(sleep.process));
+        self.folded.rename(&known_as);
+        self.cut.rename(&known_as);
     }
 
     /// Forgets sleeps older than the window ending at `now`.

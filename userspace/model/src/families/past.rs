@@ -101,6 +101,11 @@ impl<T: Timed> Past<T> {
         self.events.iter()
     }
 
+    /// Do not change their times.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
+        self.events.iter_mut()
+    }
+
     /// Newest first.
     pub(super) fn latest(&self) -> impl Iterator<Item = &T> + '_ {
         self.events.iter().rev()

@@ -11,7 +11,8 @@ const PLACES_MAX: usize = 1 << 15;
 
 /// A stack id that no recording defines. It has no frames.
 const NO_STACK: StackId = StackId(u32::MAX);
-const NO_THREAD: Tid = Tid(0);
+/// Stands for all threads of a process.
+pub(super) const NO_THREAD: Tid = Tid(0);
 
 /// A key of sums.
 pub(super) trait Placed: Clone + Ord {
@@ -20,6 +21,14 @@ pub(super) trait Placed: Clone + Ord {
 
     /// The key for all threads of its process.
     fn of_process(&self) -> Self;
+}
+
+/// A key of one process's sums.
+pub(super) trait OfProcess: Placed {
+    fn process(&self) -> ProcessRef;
+
+    /// The same key of all processes that are not kept one by one, without its thread.
+    fn of_others(&self) -> Self;
 }
 
 /// A key of one thread's sums.
@@ -62,6 +71,16 @@ impl Place {
     }
 }
 
+impl OfProcess for Place {
+    fn process(&self) -> ProcessRef {
+        self.process
+    }
+
+    fn of_others(&self) -> Self {
+        Self { process: ProcessRef::OTHERS, tid: NO_THREAD, ..*self }
+    }
+}
+
 impl Placed for Place {
     fn of_thread(&self) -> Self {
         Self::of_all(self.process, self.tid)
@@ -72,7 +91,22 @@ impl Placed for Place {
     }
 }
 
-/// Sums by place, at most [`PLACES_MAX`] of them, or one for each process.
+/// Gives the sums of keys to the keys that stand for them; `other` returns `None` for a key that stays. Returns how many it gave.
+pub(super) fn rename<K: Ord, S: Default>(
+    sums: &mut BTreeMap<K, S>,
+    other: impl Fn(&K) -> Option<K>,
+    mut take: impl FnMut(&mut S, S),
+) -> u64 {
+    let mut given = 0;
+    for (key, sum) in sums.extract_if(.., |key, _| other(key).is_some()).collect::<Vec<_>>() {
+        let Some(other) = other(&key) else { continue };
+        take(sums.entry(other).or_default(), sum);
+        given += 1;
+    }
+    given
+}
+
+/// Sums by place, at most [`PLACES_MAX`] of them, or one for each process that is kept.
 #[derive(Debug)]
 pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
@@ -101,6 +135,16 @@ impl<K: Placed, S: Summed> Places<K, S> {
             self.full = if is_roomy(&self.sums) { PLACES_MAX } else { self.sums.len() / 2 * 3 };
         }
         self.sums.entry(key).or_default()
+    }
+
+    /// Gives sums to the processes that stand for theirs. They keep their stacks.
+    pub(super) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef)
+    where
+        K: OfProcess,
+    {
+        let is_other = |key: &K| known_as(key.process()) != key.process();
+        self.gone += rename(&mut self.sums, |key| is_other(key).then(|| key.of_others()), S::take);
+        self.full = PLACES_MAX;
     }
 
     /// All kept sums.
@@ -181,6 +225,24 @@ mod tests {
         places.iter().for_each(|(key, sum)| *of_processes.entry(key.process).or_default() += sum.0);
         assert_eq!(of_processes.len(), processes as usize);
         assert!(of_processes.values().all(|sum| *sum == 2));
+    }
+
+    #[test]
+    fn sums_of_processes_that_are_not_kept_become_those_of_others_by_stack() {
+        let mut places: Places<Place, Count> = Places::default();
+        let place = |process, tid, stack| Place { process: ProcessRef(process), tid: Tid(tid), stack: StackId(stack) };
+        for process in 0..6 {
+            for (tid, stack) in [(10, 1), (11, 1), (10, 2)] {
+                places.of(place(process, tid + process, stack)).0 += 1;
+            }
+        }
+        places.rename(|process| if process.0 < 4 { ProcessRef::OTHERS } else { process });
+        let others = ProcessRef::OTHERS.0;
+        let found: Vec<_> =
+            places.iter().map(|(key, sum)| (*key, sum.0)).filter(|(key, _)| key.process.0 > 4).collect();
+        let kept = [(place(5, 15, 1), 1), (place(5, 15, 2), 1), (place(5, 16, 1), 1)];
+        assert_eq!(found, [&kept[..], &[(place(others, 0, 1), 8), (place(others, 0, 2), 4)]].concat());
+        assert_eq!((places.iter().count(), places.gone()), (8, 12));
     }
 
     #[test]

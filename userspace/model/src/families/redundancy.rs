@@ -154,6 +154,18 @@ impl Redundancy {
         Arc::clone(name)
     }
 
+    /// Gives events to the processes that stand for theirs.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        for At { origin, event } in self.accesses.iter_mut() {
+            (origin.line.process, event.process) = (known_as(origin.line.process), known_as(event.process));
+        }
+        for At { origin, event: (call, _) } in self.calls.iter_mut() {
+            (origin.line.process, call.process) = (known_as(origin.line.process), known_as(call.process));
+        }
+        self.pairs.iter_mut().for_each(|(pair, _)| pair.process = known_as(pair.process));
+        self.folded.rename(known_as);
+    }
+
     /// Forgets events older than the window ending at `now`.
     pub fn expire(&mut self, now: Nanos) {
         while self.accesses.expire(now).is_some() {}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::ended::Ended;
+use super::places::rename;
 use super::{Past, Timed};
 use crate::{
     History, Library, Nanos, Operation, ProcessRef, Selection, StackId, Tid, Transfer, TransferChange, TransferId,
@@ -15,6 +16,9 @@ const EARLY_MAX: usize = 1 << 16;
 /// Limits the transfers kept. A model with sums keeps as many as events of a kind, those seen last; the others are in the
 /// sums of their kinds.
 const TRANSFERS_MAX: usize = 1 << 20;
+
+/// How many threads may have reports besides those of processes that are kept one by one.
+const THREADS_MAX: usize = 1 << 14;
 
 /// The state of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,14 +101,19 @@ impl TransferKind {
 }
 
 impl TransferSum {
-    fn add(&mut self, transfers: &Transfers) {
-        self.count = self.count.saturating_add(transfers.count);
-        self.bytes = self.bytes.saturating_add(transfers.bytes);
-        self.immediate = self.immediate.saturating_add(transfers.immediate);
-        self.failed = self.failed.saturating_add(transfers.failed);
-        self.spent = self.spent.saturating_add(transfers.spent);
-        self.unfollowed = self.unfollowed.saturating_add(transfers.unfollowed);
-        self.every = self.every.max(transfers.every);
+    fn of(transfers: &Transfers) -> Self {
+        let Transfers { count, bytes, immediate, failed, spent, unfollowed, every, .. } = *transfers;
+        Self { count, bytes, immediate, failed, spent, unfollowed, every }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.immediate = self.immediate.saturating_add(other.immediate);
+        self.failed = self.failed.saturating_add(other.failed);
+        self.spent = self.spent.saturating_add(other.spent);
+        self.unfollowed = self.unfollowed.saturating_add(other.unfollowed);
+        self.every = self.every.max(other.every);
     }
 }
 
@@ -215,7 +224,7 @@ impl Ucx {
 
     pub fn add_total(&mut self, transfers: Transfers) {
         if transfers.is_within(self.totals.covered()) {
-            self.sums.entry(TransferKind::of(&transfers)).or_default().add(&transfers);
+            self.sums.entry(TransferKind::of(&transfers)).or_default().add(TransferSum::of(&transfers));
         }
         self.totals.push(transfers);
     }
@@ -226,6 +235,23 @@ impl Ucx {
             self.covered.entry((thread.process, thread.tid)).or_default().add(&thread, self.told.covered());
         } else {
             self.told.push(thread);
+        }
+    }
+
+    /// Gives transfers to the processes that stand for theirs. If there are too many threads, theirs are forgotten.
+    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        for state in self.transfers.values_mut() {
+            state.transfer.process = known_as(state.transfer.process);
+        }
+        self.totals.iter_mut().for_each(|totals| totals.process = known_as(totals.process));
+        let is_other = |process: ProcessRef| known_as(process) != process;
+        let other = |kind: &TransferKind| {
+            is_other(kind.process).then(|| TransferKind { process: known_as(kind.process), ..*kind })
+        };
+        rename(&mut self.sums, other, TransferSum::add);
+        if self.threads.len() > THREADS_MAX {
+            self.threads.retain(|(process, _), _| !is_other(*process));
+            self.covered.retain(|(process, _), _| !is_other(*process));
         }
     }
 
@@ -259,7 +285,7 @@ impl Ucx {
         let mut sums: BTreeMap<TransferKind, TransferSum> = BTreeMap::new();
         if !self.totals.is_summed(selection) {
             for transfers in self.totals.since_then(selection.from).filter(|word| selection.has_time(word.at)) {
-                sums.entry(TransferKind::of(transfers)).or_default().add(transfers);
+                sums.entry(TransferKind::of(transfers)).or_default().add(TransferSum::of(transfers));
             }
         } else {
             sums.clone_from(&self.sums);

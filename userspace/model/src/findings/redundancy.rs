@@ -47,6 +47,16 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         Depth::Below => repeated.iter().any(|(line, _)| *line == call.line),
         Depth::Program => false,
     };
+    let copying: BTreeSet<Line> = view
+        .calls
+        .iter()
+        .filter(|(call, sum)| call.depth == Depth::Program && sum.is_copying())
+        .map(|(call, _)| call.line)
+        .collect();
+    let is_copied_there = |call: &CallOf| {
+        let caller = Line { frame: view.caller(call.line).0, ..call.line };
+        call.depth != Depth::Program && (copying.contains(&call.line) || copying.contains(&caller))
+    };
     // A line may have many calls that take little time each.
     for (call, sum) in &view.calls {
         if view.share_around(call) >= LEAST && view.is_of_line(call, sum) {
@@ -54,7 +64,9 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
             if !is_part(call) {
                 found.extend(again(&at, call, sum, view.share_of_call(call, sum.compared)));
             }
-            found.extend(copied(&at, call, sum, view.share_of_call(call, sum.joins)));
+            if !is_copied_there(call) {
+                found.extend(copied(&at, call, sum, view.share_of_call(call, sum.joins)));
+            }
         }
     }
     let mut sums: BTreeMap<(Line, PairKind), Sums> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! The sums of all families.
 
 use super::Model;
-use crate::{History, Nanos, families};
+use crate::{History, Nanos, ProcessRef, families};
 
 /// Makes the fields, and [`Model`]'s access to them.
 macro_rules! sums {
@@ -20,6 +20,7 @@ macro_rules! sums {
             pub(super) fn expire(&mut self, now: Nanos) {
                 $(self.$name.expire(now);)*
             }
+
         }
 
         impl Model {
@@ -28,6 +29,20 @@ macro_rules! sums {
             })*
         }
     };
+}
+
+impl Sums {
+    /// Gives what is of one process to the one that stands for it. Segments have no processes, and the sites of MemInfos have a
+    /// bound of their own.
+    pub(super) fn rename(&mut self, known_as: &impl Fn(ProcessRef) -> ProcessRef) {
+        self.cpu.rename(known_as);
+        self.offcpu.rename(known_as);
+        self.gil.rename(known_as);
+        self.eval.rename(known_as);
+        self.arenas.rename(known_as);
+        self.ucx.rename(known_as);
+        self.redundancy.rename(known_as);
+    }
 }
 
 sums! {

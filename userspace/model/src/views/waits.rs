@@ -156,7 +156,7 @@ pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
     rows
 }
 
-/// Covers each process with a thread that held the GIL or waited for it.
+/// Covers each process with a thread that held the GIL or waited for it, but not the one that stands for many.
 pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, GilShare> {
     let mut shares: BTreeMap<ProcessRef, GilShare> = BTreeMap::new();
     for ((process, tid), held) in model.gil().held(selection) {
@@ -172,6 +172,7 @@ pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, 
         thread.wanted.add(times);
         thread.sampled.add(sampled);
     }
+    shares.remove(&ProcessRef::OTHERS);
     let since = model.gil().since(selection);
     for (process, share) in &mut shares {
         share.observed = model.observed(*process, selection, since);

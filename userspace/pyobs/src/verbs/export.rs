@@ -68,8 +68,10 @@ fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {
                 model.processes().filter(|(_, state)| state.process.pid == Pid(pid)).map(|(id, _)| id).collect();
             if found.is_empty() {
                 let file = arguments.file.display();
+                let others = model.summed().get("processes").copied().unwrap_or(0);
+                let but = if others == 0 { String::new() } else { format!(" besides {others} that are only in sums") };
                 return Err(Failure::Failed(format!(
-                    "{file} has no process {pid}; `pyobs report {file}` lists its processes"
+                    "{file} has no process {pid}{but}; `pyobs report {file}` lists its processes"
                 )));
             }
             Some(found)

@@ -1,14 +1,12 @@
 //! A recording of any length, of programs that make and free memory of every kind again and again.
 
-#[path = "meta.rs"]
-mod meta;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use meta::meta;
 use pyobs_model::*;
 use pyobs_recording::{Error, Writer};
+
+use super::meta::meta;
 
 const MILLI: u64 = 1_000_000;
 const PROCESSES: u64 = 16;

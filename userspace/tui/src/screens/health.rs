@@ -247,7 +247,7 @@ fn recording(page: &mut HealthPage, model: &Model) {
     page.pair("started", &meta.started);
     page.pair("length", &number::seconds(model.now().as_secs_f64()));
     let known =
-        format!("{} processes, {} frames", model.processes().count(), number::grouped(model.frame_count() as u64));
+        format!("{} processes, {} frames", model.process_counts().0, number::grouped(model.frame_count() as u64));
     page.pair("known", &known);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Accesses, CallFrom, CallSum, Line, Origin, PairOf, PairSum};
-use crate::families::places::{Placed, Places};
+use crate::families::places::{OfProcess, Placed, Places, rename};
 use crate::{Access, Place, ProcessRef, Selection, Touched};
 
 /// How many lines, and lines with their callers, have sums. Those of accesses have up to 64 names.
@@ -38,6 +38,16 @@ impl Placed for Suspect {
 
     fn of_process(&self) -> Self {
         Self { place: self.place.of_process(), ..*self }
+    }
+}
+
+impl OfProcess for Suspect {
+    fn process(&self) -> ProcessRef {
+        self.place.process
+    }
+
+    fn of_others(&self) -> Self {
+        Self { place: self.place.of_others(), ..*self }
     }
 }
 
@@ -96,6 +106,15 @@ impl Folded {
         }
     }
 
+    /// Gives sums to the processes that stand for theirs.
+    pub(super) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+        rename(&mut self.accesses, |of| other(of, |of| &mut of.line.process, &known_as), |sum, of| sum.merge(&of));
+        rename(&mut self.calls, |of| other(of, |of| &mut of.origin.line.process, &known_as), |sum, of| sum.add(&of));
+        rename(&mut self.pairs, |of| other(of, |of| &mut of.process, &known_as), |sum, of| sum.add(&of));
+        rename(&mut self.stores, |of| other(of, |of| &mut of.process, &known_as), |sum, of| sum.add(&of));
+        self.suspects.rename(known_as);
+    }
+
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -117,6 +136,18 @@ impl Folded {
     pub(super) fn pairs(&self, selection: &Selection) -> BTreeMap<PairOf, PairSum> {
         selected(&self.pairs, selection, |pair| pair.process)
     }
+}
+
+/// The key of the process that stands for the one of `key`; `None` if that is its own.
+fn other<K: Clone>(
+    key: &K,
+    process: impl Fn(&mut K) -> &mut ProcessRef,
+    known_as: impl Fn(ProcessRef) -> ProcessRef,
+) -> Option<K> {
+    let mut other = key.clone();
+    let of = process(&mut other);
+    let known = known_as(*of);
+    (std::mem::replace(of, known) != known).then_some(other)
 }
 
 fn sum<K: Ord, S: Default>(sums: &mut BTreeMap<K, S>, key: K, most: usize) -> Option<&mut S> {
