@@ -30,12 +30,13 @@ def churn():
 
 
 def stats(snapshots=1):
-    """Writes CPython's own count to stderr. Then leaves time for a snapshot, at about 200 arenas a second, or fewer if
-    PYOBS_SLOWNESS says that the machine is slower."""
+    """Writes CPython's own count to stderr. Then leaves time for snapshots, which pyobs takes every second, or up to half a
+    second later if nothing else wakes it: at about 200 arenas a second, or fewer if PYOBS_SLOWNESS says that the machine is
+    slower."""
     sys.stderr.flush()
     sys._debugmallocstats()
     sys.stderr.flush()
-    time.sleep((snapshots + 0.2) * float(os.environ.get("PYOBS_SLOWNESS", 1)))
+    time.sleep((snapshots + 0.7) * float(os.environ.get("PYOBS_SLOWNESS", 1)))
 
 
 def other():

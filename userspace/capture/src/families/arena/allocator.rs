@@ -79,10 +79,16 @@ impl Allocator {
         }
     }
 
-    pub fn inspect(self, pid: u32, address: u64, bytes: u64) -> std::io::Result<Option<Filled>> {
+    /// Inspects arenas of a process, given by their addresses and sizes; `None` for memory that is not one.
+    pub fn inspect(self, pid: u32, arenas: &[(u64, u64)]) -> Vec<std::io::Result<Option<Filled>>> {
         match self {
-            Self::Pymalloc(shape) => pools::inspect(&ProcessMemory::new(pid), address, &shape),
-            Self::Mimalloc(shape) => segments::inspect(pid, address, bytes, shape),
+            Self::Pymalloc(shape) => {
+                let addresses: Vec<u64> = arenas.iter().map(|(address, _)| *address).collect();
+                pools::inspect(&ProcessMemory::new(pid), &addresses, &shape)
+            }
+            Self::Mimalloc(shape) => {
+                arenas.iter().map(|(address, bytes)| segments::inspect(pid, *address, *bytes, shape)).collect()
+            }
         }
     }
 }

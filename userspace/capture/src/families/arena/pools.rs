@@ -11,6 +11,8 @@
 //! The program keeps running during the read: a header is read in one go, and an inconsistent one is
 //! discarded.
 
+use std::io;
+
 use pyobs_model::Filled;
 
 use crate::cpython::version::Version;
@@ -27,6 +29,10 @@ const INDEX_MAX: u32 = 1 << 26;
 /// Headers that may be inconsistent because they change during the read. With more, the memory is not an
 /// arena.
 const TORN: u32 = 2;
+/// Arenas read together: the headers of their 64 pools each fill one system call.
+const AT_ONCE: usize = 16;
+/// How often memory without pools is read again.
+const AGAIN: usize = 2;
 
 /// The sizes and alignments of a version's arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,19 +85,42 @@ impl Header {
     }
 }
 
-/// Inspects an arena; `None` if the memory is not one.
-pub fn inspect(memory: &impl Memory, address: u64, shape: &Shape) -> std::io::Result<Option<Filled>> {
-    let first = shape.first_pool(address).ok_or(std::io::ErrorKind::InvalidInput)?;
-    let slabs = (address.saturating_add(shape.arena).saturating_sub(first)) / shape.pool;
-    let mut headers = vec![[0; HEADER]; slabs as usize];
-    let at = |number: usize| first + number as u64 * shape.pool;
+/// Inspects arenas; `None` for memory that is not one. They are read together, and one by one if that fails.
+pub fn inspect(memory: &impl Memory, addresses: &[u64], shape: &Shape) -> Vec<io::Result<Option<Filled>>> {
+    let alone = |address: u64| read(memory, &[address], shape).map(|found| found.into_iter().next().flatten());
+    let together = |some: &[u64]| -> Vec<io::Result<Option<Filled>>> {
+        match read(memory, some, shape) {
+            Ok(found) => found.into_iter().map(Ok).collect(),
+            Err(_) => some.iter().map(|address| alone(*address)).collect(),
+        }
+    };
+    let found = addresses.chunks(AT_ONCE).flat_map(together);
+    // The program may have changed an arena during the read.
+    let again = |(address, found): (&u64, _)| match found {
+        Ok(None) => (0..AGAIN).map(|_| alone(*address)).find(|found| !matches!(found, Ok(None))).unwrap_or(Ok(None)),
+        found => found,
+    };
+    addresses.iter().zip(found).map(again).collect()
+}
+
+fn read(memory: &impl Memory, addresses: &[u64], shape: &Shape) -> io::Result<Vec<Option<Filled>>> {
+    let pools = |address: &u64| -> io::Result<Vec<(u64, [u8; HEADER])>> {
+        let first = shape.first_pool(*address).ok_or(io::ErrorKind::InvalidInput)?;
+        let count = address.saturating_add(shape.arena).saturating_sub(first) / shape.pool;
+        Ok((0..count).map(|number| (first + number * shape.pool, [0; HEADER])).collect())
+    };
+    let mut arenas = addresses.iter().map(pools).collect::<io::Result<Vec<_>>>()?;
     let mut ranges: Vec<Range<'_>> =
-        headers.iter_mut().enumerate().map(|(number, header)| (at(number), header.as_mut_slice())).collect();
+        arenas.iter_mut().flatten().map(|(at, header)| (*at, header.as_mut_slice())).collect();
     memory.read_many(&mut ranges)?;
-    let mut filled = Filled { slabs: slabs as u32, ..Filled::default() };
+    Ok(arenas.iter().map(|pools| filled(pools, shape)).collect())
+}
+
+fn filled(pools: &[(u64, [u8; HEADER])], shape: &Shape) -> Option<Filled> {
+    let mut filled = Filled { slabs: pools.len() as u32, ..Filled::default() };
     let (mut torn, mut index) = (0, None);
-    for (number, header) in headers.iter().enumerate() {
-        match Header::parse(header, at(number), shape) {
+    for (address, header) in pools {
+        match Header::parse(header, *address, shape) {
             Some(header) if *index.get_or_insert(header.arena) == header.arena => {
                 filled.used += u32::from(header.count > 0);
                 filled.bytes += u64::from(header.count) * header.piece;
@@ -101,11 +130,13 @@ pub fn inspect(memory: &impl Memory, address: u64, shape: &Shape) -> std::io::Re
             _ => torn += 1,
         }
     }
-    Ok((torn <= TORN && index.is_some()).then_some(filled))
+    (torn <= TORN && index.is_some()).then_some(filled)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn header(count: u32, arena: u32, class: u32, pool: u64) -> [u8; HEADER] {
@@ -119,15 +150,19 @@ mod tests {
         bytes
     }
 
+    fn alone(memory: &impl Memory, address: u64, shape: &Shape) -> io::Result<Option<Filled>> {
+        inspect(memory, &[address], shape).remove(0)
+    }
+
     struct Fake {
         start: u64,
         bytes: Vec<u8>,
     }
 
     impl Memory for Fake {
-        fn read(&self, address: u64, into: &mut [u8]) -> std::io::Result<()> {
-            let at = address.checked_sub(self.start).ok_or(std::io::ErrorKind::NotFound)? as usize;
-            let bytes = self.bytes.get(at..at + into.len()).ok_or(std::io::ErrorKind::NotFound)?;
+        fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+            let at = address.checked_sub(self.start).ok_or(io::ErrorKind::NotFound)? as usize;
+            let bytes = self.bytes.get(at..at + into.len()).ok_or(io::ErrorKind::NotFound)?;
             into.copy_from_slice(bytes);
             Ok(())
         }
@@ -148,7 +183,7 @@ mod tests {
         let pools = [header(3, 7, 0, shape.pool), header(0, 7, 1, shape.pool), header(10, 7, 3, shape.pool)];
         let expected = |slabs| Some(Filled { slabs, used: 2, bytes: 3 * 16 + 10 * 64 });
         for (start, slabs) in [(0x10_0000, 64), (0x10_1000, 63)] {
-            assert_eq!(inspect(&arena(start, &shape, &pools), start, &shape).unwrap(), expected(slabs));
+            assert_eq!(alone(&arena(start, &shape, &pools), start, &shape).unwrap(), expected(slabs));
         }
     }
 
@@ -156,7 +191,7 @@ mod tests {
     fn other_memory_is_no_arena() {
         let shape = Shape::of(Version::new(3, 8, 0));
         let start = 0x40_0000;
-        let none = |pools: &[[u8; HEADER]]| inspect(&arena(start, &shape, pools), start, &shape).unwrap().is_none();
+        let none = |pools: &[[u8; HEADER]]| alone(&arena(start, &shape, pools), start, &shape).unwrap().is_none();
         let good = header(1, 7, 0, shape.pool);
         assert!(!none(&[good]));
         assert!(none(&[]), "zeros");
@@ -168,6 +203,39 @@ mod tests {
             assert_eq!(Header::parse(&bad, start, &shape), None, "byte {at}");
         }
         let fake = Fake { start: 0, bytes: Vec::new() };
-        assert!(!matches!(inspect(&fake, u64::MAX - 4096, &shape), Ok(Some(_))));
+        assert!(!matches!(alone(&fake, u64::MAX - 4096, &shape), Ok(Some(_))));
+    }
+
+    #[test]
+    fn an_arena_that_is_gone_hides_no_other() {
+        let shape = Shape::of(Version::new(3, 8, 0));
+        let start = 0x40_0000;
+        let fake = arena(start, &shape, &[header(1, 7, 0, shape.pool)]);
+        let found = inspect(&fake, &[start - shape.arena, start, start + shape.arena], &shape);
+        assert!(matches!(found[..], [Err(_), Ok(Some(Filled { used: 1, .. })), Err(_)]), "{found:?}");
+    }
+
+    #[test]
+    fn a_read_that_was_torn_is_repeated() {
+        struct Torn(Fake, Cell<bool>);
+
+        impl Memory for Torn {
+            fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+                self.0.read(address, into)
+            }
+
+            fn read_many(&self, ranges: &mut [Range<'_>]) -> io::Result<()> {
+                ranges.iter_mut().try_for_each(|(address, into)| self.read(*address, into))?;
+                if !self.1.replace(true) {
+                    ranges.iter_mut().for_each(|(_, into)| into.fill(0xff));
+                }
+                Ok(())
+            }
+        }
+
+        let shape = Shape::of(Version::new(3, 8, 0));
+        let start = 0x40_0000;
+        let torn = Torn(arena(start, &shape, &[header(1, 7, 0, shape.pool)]), Cell::new(false));
+        assert!(matches!(alone(&torn, start, &shape), Ok(Some(Filled { used: 1, .. }))));
     }
 }

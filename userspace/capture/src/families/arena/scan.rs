@@ -13,6 +13,8 @@ const POOLS_MAX: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 /// Headers per read.
 const AT_ONCE: u64 = 1024;
+/// How many reads may be tried for these, if some of them cannot be read.
+const READS_MAX: u32 = 512;
 
 /// The addresses of arenas. An arena not aligned to its pool size begins one to three pages before its first
 /// pool. Only the bounds of its memory show how many; without them it is left out.
@@ -55,16 +57,16 @@ fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape:
         let mut headers = vec![[0; HEADER]; pools as usize];
         let mut ranges: Vec<Range<'_>> =
             headers.iter_mut().enumerate().map(|(index, header)| (at(index), header.as_mut_slice())).collect();
-        if memory.read_many(&mut ranges).is_ok() {
-            for (index, header) in headers.iter().enumerate() {
-                let Some(header) = Header::parse(header, at(index), shape) else { continue };
-                let known = latest.get(&header.arena).and_then(|number| arenas.get_mut(*number));
-                match known.filter(|found| at(index) - found.first < shape.arena) {
-                    Some(found) => found.last = at(index),
-                    None => {
-                        latest.insert(header.arena, arenas.len());
-                        arenas.push(Found { first: at(index), last: at(index) });
-                    }
+        let mut reads = READS_MAX;
+        read_what_is_there(memory, &mut ranges, &mut reads);
+        for (index, header) in headers.iter().enumerate() {
+            let Some(header) = Header::parse(header, at(index), shape) else { continue };
+            let known = latest.get(&header.arena).and_then(|number| arenas.get_mut(*number));
+            match known.filter(|found| at(index) - found.first < shape.arena) {
+                Some(found) => found.last = at(index),
+                None => {
+                    latest.insert(header.arena, arenas.len());
+                    arenas.push(Found { first: at(index), last: at(index) });
                 }
             }
         }
@@ -79,6 +81,25 @@ fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape:
     arenas.iter().map(|found| if is_aligned { found.first } else { before(found.first, ends, shape) }).collect()
 }
 
+/// Leaves zeros where nothing can be read: the program may return memory to the system meanwhile.
+fn read_what_is_there(memory: &impl Memory, ranges: &mut [Range<'_>], left: &mut u32) {
+    if *left == 0 {
+        return ranges.iter_mut().for_each(|(_, into)| into.fill(0));
+    }
+    *left -= 1;
+    if memory.read_many(ranges).is_err() {
+        match ranges {
+            [] => {}
+            [(_, into)] => into.fill(0),
+            _ => {
+                let (some, others) = ranges.split_at_mut(ranges.len() / 2);
+                read_what_is_there(memory, some, left);
+                read_what_is_there(memory, others, left);
+            }
+        }
+    }
+}
+
 /// The address of the arena whose first pool is at `first`.
 fn before(first: u64, (start, end): (u64, u64), shape: &Shape) -> u64 {
     let fits = |at: &u64| {
@@ -87,4 +108,51 @@ fn before(first: u64, (start, end): (u64, u64), shape: &Shape) -> u64 {
     };
     let mut pages = (1..shape.pool / PAGE).map(|pages| first - pages * PAGE);
     pages.find(fits).unwrap_or(first - PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::cpython::version::Version;
+
+    const START: u64 = 0x40_0000;
+
+    /// Arenas side by side with a pool in every page, of which a part cannot be read.
+    struct Holey {
+        shape: Shape,
+        hole: std::ops::Range<u64>,
+    }
+
+    impl Memory for Holey {
+        fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+            if self.hole.contains(&address) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            into.fill(0);
+            let arena = (address - START) / self.shape.arena;
+            into[0..4].copy_from_slice(&1_u32.to_le_bytes());
+            into[32..36].copy_from_slice(&(arena as u32).to_le_bytes());
+            into[40..44].copy_from_slice(&(HEADER as u32).to_le_bytes());
+            let last = self.shape.pool - 16;
+            into[44..48].copy_from_slice(&(last as u32).to_le_bytes());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn arenas_around_memory_that_is_gone_are_found() {
+        let shape = Shape::of(Version::new(3, 8, 0));
+        let (count, end) = (64 * 20, START + 20 * shape.arena);
+        let found = |hole: std::ops::Range<u64>| {
+            let memory = Holey { shape: Shape::of(Version::new(3, 8, 0)), hole };
+            within(&memory, START, count, (START, end), &shape)
+        };
+        let all: Vec<u64> = (0..20).map(|number| START + number * shape.arena).collect();
+        assert_eq!(found(0..0), all);
+        // The second half of an arena, and a whole one.
+        assert_eq!(found(all[3] + shape.arena / 2..all[4]), all);
+        assert_eq!(found(all[7]..all[8]), [&all[..7], &all[8..]].concat());
+    }
 }
