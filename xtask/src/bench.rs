@@ -14,6 +14,7 @@ mod memory;
 mod overhead;
 mod page;
 mod paired;
+mod paper;
 mod record;
 mod redundancy;
 mod segments;
@@ -47,7 +48,7 @@ use table::Table;
 /// A bench's name on the command line, and its function.
 type Bench = (&'static str, fn(&Setting) -> Result<Table>);
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 20] = [
     ("busy", busy::run),
     ("overhead", overhead::run),
     ("slowdown", slowdown::run),
@@ -58,6 +59,7 @@ const BENCHES: [Bench; 19] = [
     ("memory", memory::run),
     ("redundancy", redundancy::run),
     ("traps", traps::run),
+    ("paper", paper::run),
     ("segments", segments::run),
     ("first-screen", first_screen::run),
     ("static", linkage::run),
@@ -70,7 +72,8 @@ const BENCHES: [Bench; 19] = [
 ];
 
 /// Run only if named: each takes from three minutes to an hour.
-const LONG: [&str; 9] = ["hour", "overhead", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy", "traps"];
+const LONG: [&str; 10] =
+    ["hour", "overhead", "kernels", "verifier", "ucx", "static", "slowdown", "redundancy", "traps", "paper"];
 
 /// What every bench needs.
 struct Setting {

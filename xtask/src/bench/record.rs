@@ -1,10 +1,11 @@
 //! Watched programs, recordings of them, and figures from the recordings.
 
 use std::{
-    fs,
+    fs, iter, panic,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread::sleep,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread::{self, sleep},
     time::Duration,
 };
 
@@ -80,6 +81,28 @@ pub(super) fn record_and_poll(
     }
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(Recorded { report: report(&file)?, file, peak_rss_bytes, stdout })
+}
+
+/// How many recordings are made at a time, each with a pyobs of its own, if there are as many CPUs.
+const AT_A_TIME: usize = 4;
+
+/// Makes `count` recordings, as many at a time as there are CPUs: `make` is told the number of each, and its place among those
+/// made at a time.
+pub(super) fn at_a_time<T: Send>(count: usize, make: impl Fn(usize, usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let (next, lanes) = (AtomicUsize::new(0), thread::available_parallelism()?.get().min(AT_A_TIME));
+    let lane = |lane: usize| -> Result<Vec<T>> {
+        let numbers = iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|number| *number < count);
+        numbers.map(|number| make(number, lane)).collect()
+    };
+    let lane = &lane;
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|number| scope.spawn(move || lane(number))).collect();
+        let mut all = Vec::new();
+        for lane in lanes {
+            all.extend(lane.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?);
+        }
+        Ok(all)
+    })
 }
 
 /// Waits until it ends, and returns its memory's high-water mark. stdout is read only after that, which is enough for

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Setting,
-    record::{Recorded, record, shown},
+    record::{at_a_time, record, shown},
     script,
     table::Table,
 };
@@ -17,8 +17,10 @@ use crate::{process::output, repo, venvs};
 
 const VERSION: &str = "3.12";
 /// The seconds of a recording, and the recordings of each program.
-const SECONDS: &str = "10";
-const RUNS: usize = 1;
+const SECONDS: &str = "20";
+const RUNS: usize = 10;
+const FORMS: [&str; 3] = ["alone", "hidden", "good"];
+const GOOD: usize = 2;
 /// The least share of wasteful programs that are found, alone and among useful work, and the greatest of programs
 /// without waste that are accused.
 const FOUND_ALONE: f64 = 0.9;
@@ -43,7 +45,8 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Traps",
         "Whether a finding names the wasteful line of a program and its caller (`xtask/src/bench/traps.py`): when the program\n\
          does nothing else, and when useful work takes nineteen twentieths of its time. Then whether any finding but `reread`\n\
-         accuses the twin that computes the same without waste. CPython 3.12, recordings of 10 s each.",
+         accuses the twin that computes the same without waste. CPython 3.12, ten recordings of 20 s each, as many at a time\n\
+         as there are CPUs.",
         &["waste", "found alone", "found among useful work", "findings", "twin accused"],
     );
     let folder = repo::target().join("venvs/bench-traps");
@@ -55,22 +58,19 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     for kind in kinds.lines() {
         let mut of_kind = [0; 3];
         let mut ids: Vec<String> = Vec::new();
-        for _ in 0..RUNS {
-            for (sum, form) in of_kind.iter_mut().zip(["alone", "hidden", "good"]) {
-                let recorded = recorded(setting, &python, kind, form)?;
-                let printed: Printed = serde_json::from_str(recorded.stdout.trim())
-                    .with_context(|| format!("traps.py {kind} {form} printed {:?}", recorded.stdout))?;
-                let has_reread = kind == INVARIANT && form != "good";
-                let found = findings(&recorded.report, &printed, form == "good", has_reread);
-                *sum += usize::from(!found.is_empty());
-                ids.extend(found.into_iter().filter(|_| form != "good"));
-            }
+        let recordings = at_a_time(RUNS * FORMS.len(), |number, lane| {
+            let form = number % FORMS.len();
+            Ok((form, recorded(setting, &format!("traps-{lane}"), &python, kind, form)?))
+        })?;
+        for (form, found) in recordings {
+            of_kind[form] += usize::from(!found.is_empty());
+            ids.extend(found.into_iter().filter(|_| form != GOOD));
         }
         ids.sort();
         ids.dedup();
         let cell = |number: usize| format!("{number}/{RUNS}");
         let [alone, hidden, accused] = of_kind.map(cell);
-        let command = shown(&arguments(Path::new("python3.12"), kind, "alone"));
+        let command = shown(&of_kind_and_form(Path::new("python3.12"), kind, "alone"));
         table.row(vec![kind.to_owned(), alone, hidden, ids.join(", "), accused], &command);
         count += RUNS;
         for (sum, of_kind) in sums.iter_mut().zip(of_kind) {
@@ -84,25 +84,46 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     Ok(table)
 }
 
-fn arguments(python: &Path, kind: &str, form: &str) -> Vec<String> {
-    let (python, program) = (python.display().to_string(), script("traps.py").display().to_string());
-    let own = ["--rate", "499", "--budget", "5", "--probe", "+redundancy", "--"];
-    own.into_iter().chain([&python[..], &program, kind, form, SECONDS]).map(str::to_owned).collect()
+fn of_kind_and_form(python: &Path, kind: &str, form: &str) -> Vec<String> {
+    arguments(python, &script("traps.py"), &[kind, form, SECONDS])
 }
 
-fn recorded(setting: &Setting, python: &Path, kind: &str, form: &str) -> Result<Recorded> {
-    record(setting, "traps", &arguments(python, kind, form))
+/// The arguments of `pyobs record` for a program.
+pub(super) fn arguments(python: &Path, program: &Path, args: &[&str]) -> Vec<String> {
+    let (python, program) = (python.display().to_string(), program.display().to_string());
+    let own = ["--rate", "499", "--budget", "5", "--probe", "+redundancy", "--"];
+    own.into_iter().chain([&python[..], &program]).chain(args.iter().copied()).map(str::to_owned).collect()
+}
+
+/// The findings of one recording.
+fn recorded(setting: &Setting, name: &str, python: &Path, kind: &str, form: usize) -> Result<Vec<String>> {
+    let recorded = record(setting, name, &of_kind_and_form(python, kind, FORMS[form]))?;
+    let printed: Printed = serde_json::from_str(recorded.stdout.trim())
+        .with_context(|| format!("traps.py {kind} {} printed {:?}", FORMS[form], recorded.stdout))?;
+    let has_reread = kind == INVARIANT && form != GOOD;
+    Ok(findings(&recorded.report, &printed, form == GOOD, has_reread))
 }
 
 /// The findings at the wasteful line, or anywhere in the twin, without their prefix.
 fn findings(report: &Value, printed: &Printed, is_good: bool, has_reread: bool) -> Vec<String> {
+    let [first, end] = printed.good;
+    let is_in = |line: Option<u64>| line.is_some_and(|line| (first..end).contains(&line));
+    ids(report, &printed.file, has_reread, |own, caller| {
+        if is_good { is_in(own) || is_in(caller) } else { [own, caller] == [Some(printed.line); 2] }
+    })
+}
+
+/// The findings whose line and caller in `file` are meant, without their prefix.
+pub(super) fn ids(
+    report: &Value,
+    file: &str,
+    has_reread: bool,
+    is_meant: impl Fn(Option<u64>, Option<u64>) -> bool,
+) -> Vec<String> {
     let findings = report.pointer("/findings").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let is_meant = |finding: &&Value| {
-        let line = |key| line(finding.pointer(key).and_then(Value::as_str).unwrap_or_default(), &printed.file);
-        let (own, caller) = (line("/evidence/line"), line("/evidence/caller"));
-        let [first, end] = printed.good;
-        let is_in = |line: Option<u64>| line.is_some_and(|line| (first..end).contains(&line));
-        if is_good { is_in(own) || is_in(caller) } else { [own, caller] == [Some(printed.line); 2] }
+        let line = |key| line(finding.pointer(key).and_then(Value::as_str).unwrap_or_default(), file);
+        is_meant(line("/evidence/line"), line("/evidence/caller"))
     };
     let id = |finding: &Value| {
         let id = finding["id"].as_str().filter(|id| has_reread || *id != REREAD)?;
