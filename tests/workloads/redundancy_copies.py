@@ -1,13 +1,18 @@
-"""redundancy_copies.py SECONDS: arrays that grow by copies, and arrays that are joined once.
+"""redundancy_copies.py SECONDS: arrays and tables that grow by copies, and those that are joined once.
 
-Prints the lines of both as JSON, with the mean size in bytes of the array that grows.
+Prints their lines as JSON, with the mean sizes in bytes of what grows, and the size of what each copy adds.
 """
 import inspect
 import json
+import os
 import sys
 import time
 
 import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "site-packages"))
+
+import pandas
 
 parts, SIZE = np.random.default_rng(0).random((4, 4000)), 3000
 
@@ -24,11 +29,32 @@ def joined():
         np.concatenate([parts[0], parts[1], parts[2], parts[3]])  # <- joined
 
 
+def table(rows):
+    return pandas.DataFrame({"price": np.zeros(rows), "volume": np.ones(rows)})
+
+
+# A call takes a millisecond: what a shorter one was given is often gone when pyobs looks at it.
+ROWS = 200_000
+row, tables = table(1), [table(ROWS), table(ROWS)]
+
+
+def grown_table():
+    made = table(ROWS)
+    for _ in range(100):
+        made = pandas.concat([made, row])  # <- grown_table
+    return made
+
+
+def joined_table():
+    for _ in range(20):
+        pandas.concat(tables)  # <- joined_table
+
+
 until = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until:
-    grown(), joined()
+    grown(), joined(), grown_table(), joined_table()
 lines = {}
-for function in grown, joined:
+for function in grown, joined, grown_table, joined_table:
     source, first = inspect.getsourcelines(function)
     lines[function.__name__] = next(first + index for index, line in enumerate(source) if "# <-" in line)
-print(json.dumps(dict(lines, bytes=8 * (SIZE + 250))))
+print(json.dumps(dict(lines, bytes=8 * (SIZE + 250), table_bytes=16 * (ROWS + 50))))

@@ -160,10 +160,8 @@ impl Armer {
         let Sampled { mut calls, wanted, element_of } = self.calls.sampled(place, sample);
         let frames = state.functions.frames(place, sample);
         let turn = state.turns.wanted(place, &frames);
-        let outer = self.calls.waiting(place, sample, &frames, random).and_then(|(observed, wanted)| {
-            calls.push(observed);
-            wanted
-        });
+        let Sampled { calls: of_program, wanted: outer, .. } = self.calls.waiting(place, sample, &frames, random);
+        calls.extend(of_program);
         // Chooses at random between the results of calls, the turns of a loop, and memory.
         let quarter = random >> 16 & 3;
         let wanted = wanted.filter(|wanted| quarter < state.shares.quarters_for_result(wanted.key));

@@ -10,25 +10,42 @@ use std::sync::Arc;
 use pyobs_abi::redundancy::{ClassKey, OPERANDS, Operand, Registers, SpotKey, Waiting, class, period};
 use pyobs_model::{CalledBy, Compared};
 
-use super::calls::{Calls, Observed, Wanted, hash, varying};
+use super::calls::{Calls, Observed, Sampled, Wanted, class_of, hash, items, varying};
 use super::frames::At;
 use super::place::Place;
 use super::values::Values;
+use crate::cpython::offsets::Position;
+use crate::memory::Memory;
 
+/// Functions of packages that join a few values into a new one.
+const JOINS: [&str; 1] = ["concat"];
+/// A join of more is not examined.
+const JOINED_MAX: usize = 7;
+/// The low bits of a reference on the value stack are not part of the address (3.14+,
+/// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_stackref.h>).
+const TAG_BITS: u64 = 7;
 /// Results of an instruction that are looked at, and how many of them come first.
 const RESULTS: u32 = 250;
 const RESULTS_FIRST: u32 = 30;
 
 impl Calls {
-    /// Compares the arguments of the call of a package that the innermost frame of the program waits for. If they are those of the
-    /// last such call, says where the result goes, unless enough is known.
-    pub fn waiting(
+    /// Examines the call of a package that the innermost frame of the program waits for. If its arguments are those of the last
+    /// such call, says where the result goes, unless enough is known.
+    pub fn waiting(&mut self, place: &mut Place, sample: &Registers, frames: &[At], random: u64) -> Sampled {
+        let mut sampled = Sampled::default();
+        // `None` where something is unknown, which says nothing about what is known already.
+        let _ = self.examine(place, sample, frames, random, &mut sampled);
+        sampled
+    }
+
+    fn examine(
         &mut self,
         place: &mut Place,
         sample: &Registers,
         frames: &[At],
         random: u64,
-    ) -> Option<(Observed, Option<Wanted>)> {
+        sampled: &mut Sampled,
+    ) -> Option<()> {
         let own = frames.iter().position(At::is_own)?;
         let (at, callee) = (&frames[own], &frames[own.checked_sub(1)?].function.name);
         let (key, instruction) = (at.key, at.instruction?);
@@ -42,20 +59,29 @@ impl Calls {
         let Waiting { frame, caller, operands_at: address, operands } = sample.waiting;
         let located = self.spots.get(&key)?.operands.as_ref().filter(|_| frame == at.frame)?;
         let (called, count) = (located.called?, located.count as usize);
-        let prints = self.prints_of(place, key.pid, operands.get(..count)?, period(sample.header.time))?;
-        let before = self.last.of(period(sample.header.time)).arguments(key, caller, prints)?;
+        let (given, now) = (operands.get(..count)?, period(sample.header.time));
+        let (callee, called_by) = (Arc::clone(callee), CalledBy::Program);
+        if JOINS.contains(&&*callee) {
+            let slots = (address..).step_by(8).zip(given).skip(called as usize);
+            let is_there = |place: &Place| instruction_of(place, frame) == Some(instruction);
+            if let Some(compared) = joined(place, slots, is_there, now) {
+                sampled.calls.push(Observed { callee: Arc::clone(&callee), called_by, compared });
+            }
+        }
+        let prints = self.prints_of(place, key.pid, given, now)?;
+        let before = self.last.of(now).arguments(key, caller, prints)?;
         let varying = varying(&before, &prints, called);
         let wants_result = match self.spots.get(&key)?.results {
             0..RESULTS_FIRST => true,
             RESULTS_FIRST..RESULTS => random >> 8 & 1 == 0,
             _ => false,
         };
-        let (callee, called_by) = (Arc::clone(callee), CalledBy::Program);
         let given = hash(&prints);
         let wanted =
             Wanted { key, address, instruction, caller, path: caller, callee: Arc::clone(&callee), called_by, given };
-        let observed = Observed { callee, called_by, compared: Compared::Arguments { varying } };
-        Some((observed, (varying == 0 && wants_result && address.is_multiple_of(8)).then_some(wanted)))
+        sampled.calls.push(Observed { callee, called_by, compared: Compared::Arguments { varying } });
+        sampled.wanted = (varying == 0 && wants_result && address.is_multiple_of(8)).then_some(wanted);
+        Some(())
     }
 
     /// Has the kernel side send the operands of an instruction while it waits for what it called.
@@ -98,5 +124,48 @@ impl Calls {
             };
         }
         Some(prints)
+    }
+}
+
+/// The sizes of what a call joins: the values in its first list or tuple. `slots` are the places of its arguments on the value
+/// stack. What a call that is over was given may be anything by now, so the frame must be at the call, and the argument in its
+/// place, before and after its values are read. They may be those of the same call in a later turn of a loop.
+fn joined<'a>(
+    place: &mut Place,
+    mut slots: impl Iterator<Item = (u64, &'a Operand)>,
+    is_there: impl Fn(&Place) -> bool,
+    period: u64,
+) -> Option<Compared> {
+    let (slot, list, class) = slots.find_map(|(slot, operand)| {
+        let name = place.type_name(operand.class).filter(|name| matches!(&**name, "list" | "tuple"))?;
+        Some((slot, operand.object, class_of(&name, place.interpreter())))
+    })?;
+    let is_there = |place: &Place| {
+        let found = place.memory().read_u64(slot).ok();
+        found.is_some_and(|word| word & !TAG_BITS == list) && is_there(place)
+    };
+    let items = items(place, list, class);
+    if !is_there(place) || !(2..=JOINED_MAX).contains(&items.len()) {
+        return None;
+    }
+    let mut values = Values::new(place, period);
+    // A value that is gone may look as if it had no data.
+    let mut size = |item: &Operand| values.bytes(item.object, item.class).filter(|bytes| *bytes > 0);
+    let sizes = items.iter().map(&mut size).collect::<Option<Vec<u64>>>()?;
+    let largest = sizes.iter().copied().max()?;
+    let all = sizes.iter().fold(0_u64, |sum, size| sum.saturating_add(*size));
+    is_there(place).then_some(Compared::Copied { copied: largest, added: all - largest })
+}
+
+/// The instruction that a frame is at, in the format of the kernel side's `cpython::instruction_of`.
+fn instruction_of(place: &Place, frame: u64) -> Option<u64> {
+    let (layout, memory) = (&place.interpreter().layout.frame, place.memory());
+    let at = frame.checked_add(layout.instruction.into())?;
+    match layout.position {
+        Position::PreviousPointer | Position::CurrentPointer => memory.read_u64(at).ok(),
+        Position::ByteIndex | Position::UnitIndex => {
+            let code = memory.read_u64(frame.checked_add(layout.code.into())?).ok()?;
+            Some(code.wrapping_add(memory.read_u32(at).ok()?.into()))
+        }
     }
 }

@@ -290,7 +290,7 @@ fn is_number(name: &str) -> bool {
 }
 
 /// The first items of a container whose items the kernel side compares.
-fn items(place: &Place, container: u64, class: u64) -> Vec<Operand> {
+pub(super) fn items(place: &Place, container: u64, class: u64) -> Vec<Operand> {
     let word = |at: u64| place.memory().read_u64(at).ok();
     let of = |first: Option<u64>, count: Option<u64>| first.zip(count.map(|count| count.min(ITEMS)));
     let size = || word(container.wrapping_add(HEADER));

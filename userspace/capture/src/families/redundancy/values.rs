@@ -43,6 +43,8 @@ pub struct Values<'a> {
     pub(super) place: &'a mut Place,
     period: u64,
     reads: u32,
+    /// The data is not hashed, but only its size summed.
+    measures: bool,
     /// The size of the data that was hashed, and the number of instances around what is being hashed.
     bytes: u64,
     pub(super) instances: u32,
@@ -59,7 +61,7 @@ pub(super) struct Entries {
 impl<'a> Values<'a> {
     /// Hashes of one period are comparable.
     pub fn new(place: &'a mut Place, period: u64) -> Self {
-        Self { place, period, reads: 0, bytes: 0, instances: 0 }
+        Self { place, period, reads: 0, measures: false, bytes: 0, instances: 0 }
     }
 
     /// `None` if the value cannot be told apart from others of its type.
@@ -84,7 +86,12 @@ impl<'a> Values<'a> {
         match class & 0xff {
             // That of a number, which may have been freed.
             class::BYTES => Some(class >> 16 & 0xff),
-            _ => self.print(object).map(|_| self.bytes),
+            _ => {
+                self.measures = true;
+                let print = self.print(object);
+                self.measures = false;
+                print.map(|_| self.bytes)
+            }
         }
     }
 
@@ -250,6 +257,9 @@ impl<'a> Values<'a> {
             return None;
         }
         self.bytes = self.bytes.saturating_add(length);
+        if self.measures {
+            return Some(length);
+        }
         if length <= WHOLE {
             return self.hash(mix(1, length), at, length);
         }
