@@ -215,7 +215,7 @@ macro_rules! time {
     };
 }
 
-/// The process that did something, by reference; `None` for other events.
+/// The process that an event is attributed to, by reference; `None` for other events.
 macro_rules! process {
     ($event:expr) => {
         match $event {
@@ -246,10 +246,11 @@ impl Event {
         time!(self).copied()
     }
 
-    /// The same event for the process that stands for its own; `None` if that is its own. What a process does, not what it is.
-    pub(crate) fn of_process(&self, known_as: impl Fn(ProcessRef) -> ProcessRef) -> Option<Self> {
+    /// The same event for the process that `resolve` returns; `None` if that is its own. Only for what a process does: its
+    /// definition and its end stay.
+    pub(crate) fn of_process(&self, resolve: impl Fn(ProcessRef) -> ProcessRef) -> Option<Self> {
         let process = self.process()?;
-        let known = known_as(process);
+        let known = resolve(process);
         if known == process {
             return None;
         }

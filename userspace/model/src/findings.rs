@@ -131,8 +131,8 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let joined = joins::find(model, selection);
     findings.retain(|finding| !joined.iter().any(|join| joins::says_more(join, finding)));
     findings.extend(joined);
-    // Nothing that many processes did can be said of one.
-    findings.retain(|finding| finding.process.is_none_or(|process| !model.is_summed(process)));
+    // A finding is about one process, not about a sum of many.
+    findings.retain(|finding| finding.process.is_none_or(|process| !model.is_evicted(process)));
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| b.cost.weight().total_cmp(&a.cost.weight())));
     findings
 }

@@ -19,7 +19,7 @@ pub struct Tid(pub u32);
 pub struct ProcessRef(pub u32);
 
 impl ProcessRef {
-    /// Stands for all processes that a [`crate::Model`] does not keep one by one. No recording defines it.
+    /// The sum of all processes that a [`crate::Model`] evicted. No recording defines it.
     pub const OTHERS: Self = Self(u32::MAX);
 }
 

@@ -99,7 +99,7 @@ impl Model {
         if let Some(at) = event.at() {
             self.now = self.now.max(at);
         }
-        let of_others = event.of_process(|id| self.processes.known_as(id));
+        let of_others = event.of_process(|id| self.processes.resolve(id));
         let event = of_others.as_ref().unwrap_or(event);
         match event {
             Event::Frame { id, frame } => {
@@ -118,7 +118,7 @@ impl Model {
             }
             Event::Process { id, process } => {
                 if self.processes.define(*id, process) {
-                    self.sums.rename(&|id| self.processes.known_as(id));
+                    self.sums.reassign(&|id| self.processes.resolve(id));
                 }
             }
             Event::ProcessEnd { id, at } => {
@@ -305,12 +305,12 @@ impl Model {
         self.now
     }
 
-    /// The process with that number, or the one that stands for it.
+    /// The process with that number; if it was evicted, the sum of all that were.
     pub fn process(&self, id: ProcessRef) -> Option<&ProcessState> {
         self.processes.get(id)
     }
 
-    /// Those that are kept one by one, and the one that stands for all others if there are any.
+    /// All processes, with [`ProcessRef::OTHERS`] for those that were evicted.
     pub fn processes(&self) -> impl Iterator<Item = (ProcessRef, &ProcessState)> + '_ {
         self.processes.iter()
     }
@@ -320,9 +320,9 @@ impl Model {
         self.processes.counts()
     }
 
-    /// Whether the process is only in the sums of all others.
-    pub fn is_summed(&self, id: ProcessRef) -> bool {
-        self.processes.known_as(id) == ProcessRef::OTHERS
+    /// Whether the process was evicted, so that only the sum of all such processes is known.
+    pub fn is_evicted(&self, id: ProcessRef) -> bool {
+        self.processes.resolve(id) == ProcessRef::OTHERS
     }
 
     /// The frame with an id from an applied stack.

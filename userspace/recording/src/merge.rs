@@ -1,5 +1,4 @@
-//! Merges the tables of a recording in time order. Processes and threads are defined shortly before the time at which they
-//! began.
+//! Merges the tables of a recording in time order. Processes and threads are defined shortly before they begin.
 //!
 //! Rows are stored in the order in which they were written, which is nearly time order. A first pass over the times alone
 //! finds the earliest time after each block of rows. Events up to that time are emitted; later ones are held back. The order is
@@ -27,7 +26,7 @@ struct Block {
     rest: Nanos,
 }
 
-/// The columns that stand for the times of a table whose events have none, or come in the order of their times anyway.
+/// In place of the time columns of a table whose rows are in time order already.
 pub(crate) const IN_ORDER: &[&str] = &["NULL"];
 
 /// Events and their times, in the order of the rows.
@@ -39,7 +38,7 @@ impl Timed {
         self.push_at(event.at().unwrap_or_default(), event);
     }
 
-    /// Adds a definition, which is given before any event later than `at`.
+    /// Adds a definition, which has no time of its own; it precedes every event later than `at`.
     pub(crate) fn push_at(&mut self, at: Nanos, event: Event) {
         self.0.push_back((at, event));
     }
@@ -100,7 +99,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Lets the earliest of the held events go.
+    /// Moves the earliest held events to `ready`.
     fn release(&mut self, count: usize) {
         let earliest = std::iter::from_fn(|| self.held.pop_first()).map(|((at, _), event)| (at, event));
         self.ready.extend(earliest.take(count));

@@ -1,5 +1,5 @@
-//! Measures how often the family `redundancy` names the lines in which PieProf found waste, and what the paper's fixes gain
-//! (`paper.py`).
+//! Measures how reliably the family `redundancy` finds the waste that the PieProf paper reports, and the speed-up of the paper's
+//! fixes (`paper.py`).
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -81,7 +81,7 @@ fn arguments(python: &Path, name: &str) -> Vec<String> {
     traps::arguments(python, &script("paper.py"), &[name, "bad", SECONDS])
 }
 
-/// The findings at the lines that are wasteful, once each, without their prefix.
+/// The distinct findings at the wasteful lines, without their prefix.
 fn found(setting: &Setting, recording: &str, python: &Path, name: &str) -> Result<Vec<String>> {
     let recorded = record(setting, recording, &arguments(python, name))?;
     let Printed { file, lines, .. } = printed(name, &recorded.stdout)?;

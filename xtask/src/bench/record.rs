@@ -83,11 +83,10 @@ pub(super) fn record_and_poll(
     Ok(Recorded { report: report(&file)?, file, peak_rss_bytes, stdout })
 }
 
-/// How many recordings are made at a time, each with a pyobs of its own, if there are as many CPUs.
+/// Bounds the concurrent recordings, each by its own pyobs.
 const AT_A_TIME: usize = 4;
 
-/// Makes `count` recordings, as many at a time as there are CPUs: `make` is told the number of each, and its place among those
-/// made at a time.
+/// Runs `make` for the numbers below `count`, on one thread per CPU. It receives the number and the index of its thread.
 pub(super) fn at_a_time<T: Send>(count: usize, make: impl Fn(usize, usize) -> Result<T> + Sync) -> Result<Vec<T>> {
     let (next, lanes) = (AtomicUsize::new(0), thread::available_parallelism()?.get().min(AT_A_TIME));
     let lane = |lane: usize| -> Result<Vec<T>> {

@@ -113,7 +113,7 @@ fn findings(report: &Value, printed: &Printed, is_good: bool, has_reread: bool) 
     })
 }
 
-/// The findings whose line and caller in `file` are meant, without their prefix.
+/// The ids, without their prefix, of the findings whose line and caller in `file` satisfy `is_meant`.
 pub(super) fn ids(
     report: &Value,
     file: &str,

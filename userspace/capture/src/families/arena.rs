@@ -342,7 +342,7 @@ impl Arenas {
             let arena = |key: &(u32, u64)| Some((key.1, self.live.get(key)?.bytes));
             let arenas: Vec<(u64, u64)> = of_process.iter().filter_map(arena).collect();
             for ((address, _), found) in arenas.iter().zip(allocator.inspect(pid, &arenas)) {
-                // A segment that was released since it was found is reported by the next search.
+                // The segment was released since the last search, and the next search reports that.
                 if !matches!(found, Ok(None)) || allocator.shape().is_some() {
                     self.inspected(now, (pid, *address), found, events);
                 }

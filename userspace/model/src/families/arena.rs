@@ -237,17 +237,17 @@ impl Arenas {
         }
     }
 
-    /// Gives arenas to the processes that stand for theirs.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
-        let is_other = |process: ProcessRef| known_as(process) != process;
+    /// Reassigns the arenas of evicted processes.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
+        let is_other = |process: ProcessRef| resolve(process) != process;
         for state in self.arenas.values_mut() {
-            state.arena.process = known_as(state.arena.process);
+            state.arena.process = resolve(state.arena.process);
         }
         for (process, live) in self.live.extract_if(.., |process, _| is_other(*process)).collect::<Vec<_>>() {
-            self.live.entry(known_as(process)).or_default().extend(live);
+            self.live.entry(resolve(process)).or_default().extend(live);
         }
         self.generations.retain(|(process, _), _| !is_other(*process));
-        self.forgotten.rename(known_as);
+        self.forgotten.reassign(resolve);
     }
 
     fn forget_live(&mut self, process: ProcessRef, id: ArenaId) {

@@ -101,7 +101,7 @@ impl Room {
 
     /// Scales the time of waits that were cut in proportion. Call it once all waits have been added.
     fn fitted(&self, thread: (ProcessRef, Tid), total: Nanos) -> Nanos {
-        // All threads of a process together may wait for longer.
+        // The threads of a process together may wait longer than the window.
         if thread.1 == NO_THREAD {
             return total;
         }

@@ -145,14 +145,14 @@ impl Cpu {
         }
     }
 
-    /// Gives samples to the processes that stand for theirs.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
-        self.samples.iter_mut().for_each(|sample| sample.process = known_as(sample.process));
-        let of_others: Vec<_> = self.sums.extract_if(|place, _| known_as(place.process) != place.process).collect();
+    /// Reassigns the samples of evicted processes.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
+        self.samples.iter_mut().for_each(|sample| sample.process = resolve(sample.process));
+        let of_others: Vec<_> = self.sums.extract_if(|place, _| resolve(place.process) != place.process).collect();
         for (place, sum) in of_others {
-            self.sums.entry(Place { process: known_as(place.process), ..place }).or_default().add(sum);
+            self.sums.entry(Place { process: resolve(place.process), ..place }).or_default().add(sum);
         }
-        self.folded.rename(known_as);
+        self.folded.reassign(resolve);
     }
 
     /// Forgets samples older than the window ending at `now`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::places::rename;
+use super::places::reassign;
 use super::{Past, Timed, Times};
 use crate::{Calls, FrameId, History, Nanos, ProcessRef, Selection};
 
@@ -67,14 +67,14 @@ impl Eval {
         }
     }
 
-    /// Gives calls to the processes that stand for theirs.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
-        self.calls.iter_mut().for_each(|calls| calls.process = known_as(calls.process));
+    /// Reassigns the calls of evicted processes.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
+        self.calls.iter_mut().for_each(|calls| calls.process = resolve(calls.process));
         let other = |key: &EvalKey| {
-            let process = known_as(key.process);
+            let process = resolve(key.process);
             (process != key.process).then_some(EvalKey { process, ..*key })
         };
-        rename(&mut self.folded, other, |sum, of| {
+        reassign(&mut self.folded, other, |sum, of| {
             sum.times.add(of.times);
             sum.timed = sum.timed.saturating_add(of.timed);
         });

@@ -208,14 +208,14 @@ impl Gil {
         }
     }
 
-    /// Gives waits and holds to the processes that stand for theirs.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
-        self.waits.iter_mut().for_each(|wait| wait.process = known_as(wait.process));
-        self.held.iter_mut().for_each(|held| held.process = known_as(held.process));
-        self.folded.rename(&known_as);
-        self.cut.rename(&known_as);
-        self.held_before.rename(&known_as);
-        let ended = self.open.extract_if(|(process, _), _| known_as(*process) != *process);
+    /// Reassigns the waits and holds of evicted processes.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
+        self.waits.iter_mut().for_each(|wait| wait.process = resolve(wait.process));
+        self.held.iter_mut().for_each(|held| held.process = resolve(held.process));
+        self.folded.reassign(&resolve);
+        self.cut.reassign(&resolve);
+        self.held_before.reassign(&resolve);
+        let ended = self.open.extract_if(|(process, _), _| resolve(*process) != *process);
         for (_, mut open) in ended.collect::<Vec<_>>() {
             close(&mut open, &mut |key, sum| self.folded.of(key.of_others()).sum.add(sum));
         }

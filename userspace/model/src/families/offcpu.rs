@@ -162,11 +162,11 @@ impl OffCpu {
         *total = total.saturating_add(part.total);
     }
 
-    /// Gives sleeps to the processes that stand for theirs.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
-        self.sleeps.iter_mut().for_each(|sleep| sleep.process = known_as(sleep.process));
-        self.folded.rename(&known_as);
-        self.cut.rename(&known_as);
+    /// Reassigns the sleeps of evicted processes.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
+        self.sleeps.iter_mut().for_each(|sleep| sleep.process = resolve(sleep.process));
+        self.folded.reassign(&resolve);
+        self.cut.reassign(&resolve);
     }
 
     /// Forgets sleeps older than the window ending at `now`.

@@ -101,7 +101,7 @@ impl<T: Timed> Past<T> {
         self.events.iter()
     }
 
-    /// Do not change their times.
+    /// The times must not change: the queue is searched by time.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
         self.events.iter_mut()
     }

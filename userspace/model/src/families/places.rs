@@ -27,7 +27,7 @@ pub(super) trait Placed: Clone + Ord {
 pub(super) trait OfProcess: Placed {
     fn process(&self) -> ProcessRef;
 
-    /// The same key of all processes that are not kept one by one, without its thread.
+    /// The same key of [`ProcessRef::OTHERS`], without the thread.
     fn of_others(&self) -> Self;
 }
 
@@ -91,22 +91,22 @@ impl Placed for Place {
     }
 }
 
-/// Gives the sums of keys to the keys that stand for them; `other` returns `None` for a key that stays. Returns how many it gave.
-pub(super) fn rename<K: Ord, S: Default>(
+/// Merges sums into those of other keys; `other` returns `None` for a key that stays. Returns how many were merged.
+pub(super) fn reassign<K: Ord, S: Default>(
     sums: &mut BTreeMap<K, S>,
     other: impl Fn(&K) -> Option<K>,
     mut take: impl FnMut(&mut S, S),
 ) -> u64 {
-    let mut given = 0;
+    let mut merged = 0;
     for (key, sum) in sums.extract_if(.., |key, _| other(key).is_some()).collect::<Vec<_>>() {
         let Some(other) = other(&key) else { continue };
         take(sums.entry(other).or_default(), sum);
-        given += 1;
+        merged += 1;
     }
-    given
+    merged
 }
 
-/// Sums by place, at most [`PLACES_MAX`] of them, or one for each process that is kept.
+/// Sums by place, at most [`PLACES_MAX`] of them, or one for each process.
 #[derive(Debug)]
 pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
@@ -137,13 +137,13 @@ impl<K: Placed, S: Summed> Places<K, S> {
         self.sums.entry(key).or_default()
     }
 
-    /// Gives sums to the processes that stand for theirs. They keep their stacks.
-    pub(super) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef)
+    /// Merges the sums of evicted processes by stack.
+    pub(super) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef)
     where
         K: OfProcess,
     {
-        let is_other = |key: &K| known_as(key.process()) != key.process();
-        self.gone += rename(&mut self.sums, |key| is_other(key).then(|| key.of_others()), S::take);
+        let is_other = |key: &K| resolve(key.process()) != key.process();
+        self.gone += reassign(&mut self.sums, |key| is_other(key).then(|| key.of_others()), S::take);
         self.full = PLACES_MAX;
     }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_processes_that_are_not_kept_become_those_of_others_by_stack() {
+    fn sums_of_evicted_processes_are_merged_by_stack() {
         let mut places: Places<Place, Count> = Places::default();
         let place = |process, tid, stack| Place { process: ProcessRef(process), tid: Tid(tid), stack: StackId(stack) };
         for process in 0..6 {
@@ -236,7 +236,7 @@ mod tests {
                 places.of(place(process, tid + process, stack)).0 += 1;
             }
         }
-        places.rename(|process| if process.0 < 4 { ProcessRef::OTHERS } else { process });
+        places.reassign(|process| if process.0 < 4 { ProcessRef::OTHERS } else { process });
         let others = ProcessRef::OTHERS.0;
         let found: Vec<_> =
             places.iter().map(|(key, sum)| (*key, sum.0)).filter(|(key, _)| key.process.0 > 4).collect();

@@ -154,16 +154,16 @@ impl Redundancy {
         Arc::clone(name)
     }
 
-    /// Gives events to the processes that stand for theirs.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+    /// Reassigns the events of evicted processes.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
         for At { origin, event } in self.accesses.iter_mut() {
-            (origin.line.process, event.process) = (known_as(origin.line.process), known_as(event.process));
+            (origin.line.process, event.process) = (resolve(origin.line.process), resolve(event.process));
         }
         for At { origin, event: (call, _) } in self.calls.iter_mut() {
-            (origin.line.process, call.process) = (known_as(origin.line.process), known_as(call.process));
+            (origin.line.process, call.process) = (resolve(origin.line.process), resolve(call.process));
         }
-        self.pairs.iter_mut().for_each(|(pair, _)| pair.process = known_as(pair.process));
-        self.folded.rename(known_as);
+        self.pairs.iter_mut().for_each(|(pair, _)| pair.process = resolve(pair.process));
+        self.folded.reassign(resolve);
     }
 
     /// Forgets events older than the window ending at `now`.

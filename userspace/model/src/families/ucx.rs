@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::ended::Ended;
-use super::places::rename;
+use super::places::reassign;
 use super::{Past, Timed};
 use crate::{
     History, Library, Nanos, Operation, ProcessRef, Selection, StackId, Tid, Transfer, TransferChange, TransferId,
@@ -17,7 +17,7 @@ const EARLY_MAX: usize = 1 << 16;
 /// sums of their kinds.
 const TRANSFERS_MAX: usize = 1 << 20;
 
-/// How many threads may have reports besides those of processes that are kept one by one.
+/// With more threads than this, those of evicted processes are dropped.
 const THREADS_MAX: usize = 1 << 14;
 
 /// The state of a transfer.
@@ -238,17 +238,17 @@ impl Ucx {
         }
     }
 
-    /// Gives transfers to the processes that stand for theirs. If there are too many threads, theirs are forgotten.
-    pub(crate) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
+    /// Reassigns the transfers of evicted processes. Their threads are dropped if there are too many.
+    pub(crate) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
         for state in self.transfers.values_mut() {
-            state.transfer.process = known_as(state.transfer.process);
+            state.transfer.process = resolve(state.transfer.process);
         }
-        self.totals.iter_mut().for_each(|totals| totals.process = known_as(totals.process));
-        let is_other = |process: ProcessRef| known_as(process) != process;
+        self.totals.iter_mut().for_each(|totals| totals.process = resolve(totals.process));
+        let is_other = |process: ProcessRef| resolve(process) != process;
         let other = |kind: &TransferKind| {
-            is_other(kind.process).then(|| TransferKind { process: known_as(kind.process), ..*kind })
+            is_other(kind.process).then(|| TransferKind { process: resolve(kind.process), ..*kind })
         };
-        rename(&mut self.sums, other, TransferSum::add);
+        reassign(&mut self.sums, other, TransferSum::add);
         if self.threads.len() > THREADS_MAX {
             self.threads.retain(|(process, _), _| !is_other(*process));
             self.covered.retain(|(process, _), _| !is_other(*process));

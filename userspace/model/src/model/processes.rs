@@ -1,4 +1,4 @@
-//! The processes of a recording: those that are kept one by one, and one that stands for all others.
+//! The processes of a recording: a bounded number of them, and the sum of those that were evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,11 +6,10 @@ use std::sync::Arc;
 use crate::ids::Pid;
 use crate::{Nanos, Process, ProcessRef, Resident, Tid};
 
-/// How many processes are kept one by one. Beyond that, half of them become one: first those that ended, and of these the ones
-/// with the fewest samples. Families keep twice as many sums by place, so that a process is in the sums of all others before its
-/// places lose their stacks.
+/// Bounds the processes. Beyond it, half are evicted: first those that ended, and of these the ones with the fewest samples.
+/// Families keep twice as many sums by place, so that places are merged across processes before they lose their stacks.
 const KEPT_MAX: usize = 1 << 14;
-/// How many threads of a process are kept. Beyond that, the half with the fewest samples loses its names.
+/// Bounds the threads of a process. Beyond it, the half with the fewest samples is evicted.
 const THREADS_MAX: usize = 1 << 14;
 
 /// A process as it is known now.
@@ -62,7 +61,7 @@ pub(super) struct Processes {
     by_pid: HashMap<Pid, Vec<ProcessRef>>,
     /// How many were defined.
     count: u32,
-    /// Stands for those that are not kept.
+    /// The sum of those that were evicted.
     others: Others,
 }
 
@@ -81,7 +80,7 @@ impl Others {
         Self { state: ProcessState { ended: Some(Nanos(0)), ..ProcessState::new(process) }, count: 0, busy: 0 }
     }
 
-    fn take(&mut self, other: &ProcessState) {
+    fn absorb(&mut self, other: &ProcessState) {
         let (all, process) = (&mut self.state, &other.process);
         all.samples += other.samples;
         all.process.started = all.process.started.min(Some(process.started.unwrap_or_default()));
@@ -100,7 +99,7 @@ impl Processes {
         Self { most: most.clamp(2, KEPT_MAX), kept, by_pid, count: 0, others: Others::new() }
     }
 
-    /// Returns whether some are no longer kept, so that whatever refers to them has to be told.
+    /// Returns whether processes were evicted, so that what refers to them must be reassigned.
     pub(super) fn define(&mut self, id: ProcessRef, process: &Process) -> bool {
         let is_next = id.0 == self.count && id != ProcessRef::OTHERS;
         if let Some(state) = self.kept.get_mut(&id) {
@@ -127,7 +126,7 @@ impl Processes {
         least.sort_unstable();
         for (.., id) in least.iter().take(least.len() / 2) {
             let Some(state) = self.kept.remove(id) else { continue };
-            self.others.take(&state);
+            self.others.absorb(&state);
         }
         let kept = &self.kept;
         self.by_pid.retain(|_, ids| {
@@ -138,14 +137,14 @@ impl Processes {
         true
     }
 
-    /// What `id` is known as: itself, or [`ProcessRef::OTHERS`].
-    pub(super) fn known_as(&self, id: ProcessRef) -> ProcessRef {
+    /// Returns `id`, or [`ProcessRef::OTHERS`] if that process was evicted.
+    pub(super) fn resolve(&self, id: ProcessRef) -> ProcessRef {
         let is_gone = self.others.count > 0 && id.0 < self.count && !self.kept.contains_key(&id);
         if is_gone { ProcessRef::OTHERS } else { id }
     }
 
     pub(super) fn get(&self, id: ProcessRef) -> Option<&ProcessState> {
-        let others = (self.known_as(id) == ProcessRef::OTHERS).then(|| self.others()).flatten();
+        let others = (self.resolve(id) == ProcessRef::OTHERS).then(|| self.others()).flatten();
         others.or_else(|| self.kept.get(&id))
     }
 
@@ -153,7 +152,7 @@ impl Processes {
         (self.others.count > 0).then_some(&self.others.state)
     }
 
-    /// One that is kept.
+    /// `None` if it was evicted.
     pub(super) fn kept(&mut self, id: ProcessRef) -> Option<&mut ProcessState> {
         self.kept.get_mut(&id)
     }
@@ -172,7 +171,7 @@ impl Processes {
 
     /// Records that a thread exists. Returns whether its process is known.
     pub(super) fn sees(&mut self, id: ProcessRef, tid: Tid) -> bool {
-        if self.known_as(id) == ProcessRef::OTHERS {
+        if self.resolve(id) == ProcessRef::OTHERS {
             return self.others.count > 0;
         }
         self.kept.get_mut(&id).map(|state| state.thread(tid)).is_some()
@@ -183,7 +182,7 @@ impl Processes {
         self.kept.iter().map(|(id, state)| (*id, state)).chain(others)
     }
 
-    /// The kept processes that had a pid, one after the other.
+    /// The processes that had a pid, without evicted ones, one after the other.
     pub(super) fn of(&self, pid: Pid) -> impl DoubleEndedIterator<Item = (ProcessRef, &ProcessState)> + '_ {
         let ids = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
         let state = move |id: &ProcessRef| Some((*id, self.kept.get(id).filter(|state| state.process.pid == pid)?));
@@ -196,8 +195,8 @@ impl Processes {
         (u64::from(self.count), busy + self.others.busy)
     }
 
-    /// How many are not kept.
-    pub(super) fn summed(&self) -> u64 {
+    /// How many were evicted.
+    pub(super) fn evicted(&self) -> u64 {
         self.others.count
     }
 }
@@ -227,10 +226,10 @@ mod tests {
         let others = processes.get(ProcessRef(3)).unwrap();
         assert_eq!((others.samples, others.ended, others.process.started), (13, Some(Nanos(50)), Some(Nanos(1))));
         assert_eq!(&*others.process.command, "(4 other processes)");
-        assert_eq!(processes.known_as(ProcessRef(3)), ProcessRef::OTHERS);
+        assert_eq!(processes.resolve(ProcessRef(3)), ProcessRef::OTHERS);
         assert_eq!(processes.counts(), (9, 7));
         assert_eq!(processes.of(Pid(103)).count(), 0);
-        // It is not defined again, and a number out of turn is not defined at all.
+        // An evicted process cannot be defined again, nor one out of turn.
         assert!(!processes.define(ProcessRef(3), &process(3)) && !processes.define(ProcessRef(11), &process(11)));
         assert_eq!(known(&processes), [0, 2, 6, 7, 8, u32::MAX]);
         assert!(processes.get(ProcessRef(9)).is_none() && !processes.sees(ProcessRef(9), Tid(1)));

@@ -6,14 +6,14 @@ use super::Model;
 use crate::Nanos;
 
 impl Model {
-    /// Counts processes that are one, events, by kind, that are only in sums because too many came after them, and places that
-    /// were merged into their threads or processes. Empty if everything is kept.
+    /// Counts evicted processes, events, by kind, that are only in sums because too many came after them, and places that were
+    /// merged into their threads or processes. Empty if everything is kept.
     pub fn summed(&self) -> BTreeMap<&'static str, u64> {
         let ((samples, of_samples), (sleeps, of_sleeps)) = (self.sums.cpu.summed(), self.sums.offcpu.summed());
         let (gil_waits, of_waits) = self.sums.gil.summed();
         let (accesses, of_accesses, _) = self.sums.redundancy.summed();
         let all = [
-            ("processes", self.processes.summed()),
+            ("processes", self.processes.evicted()),
             ("samples", samples),
             ("sleeps", sleeps),
             ("gil_waits", gil_waits),

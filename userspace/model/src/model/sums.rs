@@ -32,16 +32,16 @@ macro_rules! sums {
 }
 
 impl Sums {
-    /// Gives what is of one process to the one that stands for it. Segments have no processes, and the sites of MemInfos have a
-    /// bound of their own.
-    pub(super) fn rename(&mut self, known_as: &impl Fn(ProcessRef) -> ProcessRef) {
-        self.cpu.rename(known_as);
-        self.offcpu.rename(known_as);
-        self.gil.rename(known_as);
-        self.eval.rename(known_as);
-        self.arenas.rename(known_as);
-        self.ucx.rename(known_as);
-        self.redundancy.rename(known_as);
+    /// Reassigns everything of evicted processes. Segments belong to no process, and the sites of MemInfos have a bound of their
+    /// own.
+    pub(super) fn reassign(&mut self, resolve: &impl Fn(ProcessRef) -> ProcessRef) {
+        self.cpu.reassign(resolve);
+        self.offcpu.reassign(resolve);
+        self.gil.reassign(resolve);
+        self.eval.reassign(resolve);
+        self.arenas.reassign(resolve);
+        self.ucx.reassign(resolve);
+        self.redundancy.reassign(resolve);
     }
 }
 

@@ -156,7 +156,7 @@ pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
     rows
 }
 
-/// Covers each process with a thread that held the GIL or waited for it, but not the one that stands for many.
+/// Covers each process with a thread that held the GIL or waited for it. A sum of many processes has no shares.
 pub fn gil_shares(model: &Model, selection: &Selection) -> BTreeMap<ProcessRef, GilShare> {
     let mut shares: BTreeMap<ProcessRef, GilShare> = BTreeMap::new();
     for ((process, tid), held) in model.gil().held(selection) {

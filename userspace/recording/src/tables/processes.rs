@@ -49,17 +49,17 @@ pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, nam
     ThreadRow { process, tid, name: Arc::clone(name) }.named(connection)
 }
 
-/// How long before its start a process is defined. Events arrive when they become known, and the start of a process is rounded.
+/// How long before its start a process is defined: events can arrive late, and start times are rounded.
 const EARLY: Nanos = Nanos(10_000_000_000);
 
-/// The time before which no event of a process lies; the earliest if its row says nothing of use.
+/// A time before all events of a process; 0 if its row does not tell.
 fn defined(started: Option<Nanos>, ended: Option<Nanos>) -> Nanos {
     let started = started.filter(|started| ended.is_none_or(|ended| *started <= ended));
     started.unwrap_or_default().saturating_sub(EARLY)
 }
 
-/// Emits the definitions, each shortly before its process starts: there may be more processes than fit in memory. Rows have the
-/// order in which processes and threads were found, so each row is due when the latest start before it is.
+/// Emits each definition shortly before its process starts, because all of them may not fit in memory. Rows are in the order of
+/// discovery, so a row is due no earlier than the rows before it.
 pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(), Error> {
     let (mut ids, mut due) = (Dense::default(), Nanos(0));
     merge.table(reading, Rows::All, IN_ORDER, move |_, row: ProcessRow, events| {
@@ -80,18 +80,18 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
     })
 }
 
-/// When processes are due, by blocks of their numbers.
+/// When the definitions of processes are due, by blocks of ids.
 #[derive(Default)]
 struct Dues {
-    /// When all of a block are.
+    /// When the last definition of each block is due.
     blocks: Vec<Nanos>,
-    /// The highest number.
+    /// The highest id.
     last: u64,
 }
 
 impl Dues {
     const BLOCK: u64 = 64;
-    /// Blocks without a row are not accidental damage if there are more of them side by side.
+    /// A longer run of blocks without rows is not accidental damage.
     const GAP_MAX: usize = 1 << 10;
 
     fn of(reading: &mut Reading<'_>) -> Result<Self, Error> {

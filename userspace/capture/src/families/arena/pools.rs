@@ -29,9 +29,9 @@ const INDEX_MAX: u32 = 1 << 26;
 /// Headers that may be inconsistent because they change during the read. With more, the memory is not an
 /// arena.
 const TORN: u32 = 2;
-/// Arenas read together: the headers of their 64 pools each fill one system call.
+/// Arenas per read: their 64 headers each fill one `process_vm_readv`.
 const AT_ONCE: usize = 16;
-/// How often memory without pools is read again.
+/// Retries for memory in which no pools were found.
 const AGAIN: usize = 2;
 
 /// The sizes and alignments of a version's arenas.
@@ -85,7 +85,7 @@ impl Header {
     }
 }
 
-/// Inspects arenas; `None` for memory that is not one. They are read together, and one by one if that fails.
+/// Inspects arenas; `None` for memory that is not one. One read covers a batch; if it fails, each arena is read by itself.
 pub fn inspect(memory: &impl Memory, addresses: &[u64], shape: &Shape) -> Vec<io::Result<Option<Filled>>> {
     let alone = |address: u64| read(memory, &[address], shape).map(|found| found.into_iter().next().flatten());
     let together = |some: &[u64]| -> Vec<io::Result<Option<Filled>>> {

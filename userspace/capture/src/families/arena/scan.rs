@@ -13,7 +13,7 @@ const POOLS_MAX: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 /// Headers per read.
 const AT_ONCE: u64 = 1024;
-/// How many reads may be tried for these, if some of them cannot be read.
+/// Bounds the reads for one batch when part of it is unmapped.
 const READS_MAX: u32 = 512;
 
 /// The addresses of arenas. An arena not aligned to its pool size begins one to three pages before its first
@@ -58,7 +58,7 @@ fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape:
         let mut ranges: Vec<Range<'_>> =
             headers.iter_mut().enumerate().map(|(index, header)| (at(index), header.as_mut_slice())).collect();
         let mut reads = READS_MAX;
-        read_what_is_there(memory, &mut ranges, &mut reads);
+        read_mapped(memory, &mut ranges, &mut reads);
         for (index, header) in headers.iter().enumerate() {
             let Some(header) = Header::parse(header, at(index), shape) else { continue };
             let known = latest.get(&header.arena).and_then(|number| arenas.get_mut(*number));
@@ -81,8 +81,8 @@ fn within(memory: &impl Memory, start: u64, count: u64, ends: (u64, u64), shape:
     arenas.iter().map(|found| if is_aligned { found.first } else { before(found.first, ends, shape) }).collect()
 }
 
-/// Leaves zeros where nothing can be read: the program may return memory to the system meanwhile.
-fn read_what_is_there(memory: &impl Memory, ranges: &mut [Range<'_>], left: &mut u32) {
+/// Reads all ranges, and zeroes those that are unmapped: the program may free memory during the scan.
+fn read_mapped(memory: &impl Memory, ranges: &mut [Range<'_>], left: &mut u32) {
     if *left == 0 {
         return ranges.iter_mut().for_each(|(_, into)| into.fill(0));
     }
@@ -93,8 +93,8 @@ fn read_what_is_there(memory: &impl Memory, ranges: &mut [Range<'_>], left: &mut
             [(_, into)] => into.fill(0),
             _ => {
                 let (some, others) = ranges.split_at_mut(ranges.len() / 2);
-                read_what_is_there(memory, some, left);
-                read_what_is_there(memory, others, left);
+                read_mapped(memory, some, left);
+                read_mapped(memory, others, left);
             }
         }
     }
@@ -119,7 +119,7 @@ mod tests {
 
     const START: u64 = 0x40_0000;
 
-    /// Arenas side by side with a pool in every page, of which a part cannot be read.
+    /// Adjacent arenas whose pages all hold pools, with an unmapped hole.
     struct Holey {
         shape: Shape,
         hole: std::ops::Range<u64>,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn arenas_around_memory_that_is_gone_are_found() {
+    fn arenas_around_an_unmapped_hole_are_found() {
         let shape = Shape::of(Version::new(3, 8, 0));
         let (count, end) = (64 * 20, START + 20 * shape.arena);
         let found = |hole: std::ops::Range<u64>| {
@@ -151,7 +151,7 @@ mod tests {
         };
         let all: Vec<u64> = (0..20).map(|number| START + number * shape.arena).collect();
         assert_eq!(found(0..0), all);
-        // The second half of an arena, and a whole one.
+        // The hole is the second half of an arena, then a whole arena.
         assert_eq!(found(all[3] + shape.arena / 2..all[4]), all);
         assert_eq!(found(all[7]..all[8]), [&all[..7], &all[8..]].concat());
     }

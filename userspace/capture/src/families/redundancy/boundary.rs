@@ -17,9 +17,9 @@ use super::values::Values;
 use crate::cpython::offsets::Position;
 use crate::memory::Memory;
 
-/// Functions of packages that join a few values into a new one.
+/// Library functions that concatenate a few values into a new one.
 const JOINS: [&str; 1] = ["concat"];
-/// A join of more is not examined.
+/// Longer lists are not measured.
 const JOINED_MAX: usize = 7;
 /// The low bits of a reference on the value stack are not part of the address (3.14+,
 /// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_stackref.h>).
@@ -29,11 +29,11 @@ const RESULTS: u32 = 250;
 const RESULTS_FIRST: u32 = 30;
 
 impl Calls {
-    /// Examines the call of a package that the innermost frame of the program waits for. If its arguments are those of the last
-    /// such call, says where the result goes, unless enough is known.
+    /// Examines the library call that the innermost frame of the program waits for. If its arguments equal those of the last such
+    /// call, asks for the result, unless enough results were seen.
     pub fn waiting(&mut self, place: &mut Place, sample: &Registers, frames: &[At], random: u64) -> Sampled {
         let mut sampled = Sampled::default();
-        // `None` where something is unknown, which says nothing about what is known already.
+        // It stops early where something is unknown; what it found until then counts.
         let _ = self.examine(place, sample, frames, random, &mut sampled);
         sampled
     }
@@ -127,9 +127,9 @@ impl Calls {
     }
 }
 
-/// The sizes of what a call joins: the values in its first list or tuple. `slots` are the places of its arguments on the value
-/// stack. What a call that is over was given may be anything by now, so the frame must be at the call, and the argument in its
-/// place, before and after its values are read. They may be those of the same call in a later turn of a loop.
+/// Measures the values that a call concatenates: the items of its first list or tuple. `slots` are the addresses of its arguments
+/// on the value stack. The call may return during the reads, and its arguments be freed. So the frame must be at the call, and the
+/// argument in its slot, both before and after. A later iteration of a loop cannot be told from this one.
 fn joined<'a>(
     place: &mut Place,
     mut slots: impl Iterator<Item = (u64, &'a Operand)>,
@@ -149,7 +149,7 @@ fn joined<'a>(
         return None;
     }
     let mut values = Values::new(place, period);
-    // A value that is gone may look as if it had no data.
+    // A freed value can look empty.
     let mut size = |item: &Operand| values.bytes(item.object, item.class).filter(|bytes| *bytes > 0);
     let sizes = items.iter().map(&mut size).collect::<Option<Vec<u64>>>()?;
     let largest = sizes.iter().copied().max()?;

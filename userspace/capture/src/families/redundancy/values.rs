@@ -43,7 +43,7 @@ pub struct Values<'a> {
     pub(super) place: &'a mut Place,
     period: u64,
     reads: u32,
-    /// The data is not hashed, but only its size summed.
+    /// Sums sizes without hashing the data.
     measures: bool,
     /// The size of the data that was hashed, and the number of instances around what is being hashed.
     bytes: u64,

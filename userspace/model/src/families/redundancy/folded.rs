@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Accesses, CallFrom, CallSum, Line, Origin, PairOf, PairSum};
-use crate::families::places::{OfProcess, Placed, Places, rename};
+use crate::families::places::{OfProcess, Placed, Places, reassign};
 use crate::{Access, Place, ProcessRef, Selection, Touched};
 
 /// How many lines, and lines with their callers, have sums. Those of accesses have up to 64 names.
@@ -106,13 +106,13 @@ impl Folded {
         }
     }
 
-    /// Gives sums to the processes that stand for theirs.
-    pub(super) fn rename(&mut self, known_as: impl Fn(ProcessRef) -> ProcessRef) {
-        rename(&mut self.accesses, |of| other(of, |of| &mut of.line.process, &known_as), |sum, of| sum.merge(&of));
-        rename(&mut self.calls, |of| other(of, |of| &mut of.origin.line.process, &known_as), |sum, of| sum.add(&of));
-        rename(&mut self.pairs, |of| other(of, |of| &mut of.process, &known_as), |sum, of| sum.add(&of));
-        rename(&mut self.stores, |of| other(of, |of| &mut of.process, &known_as), |sum, of| sum.add(&of));
-        self.suspects.rename(known_as);
+    /// Reassigns the sums of evicted processes.
+    pub(super) fn reassign(&mut self, resolve: impl Fn(ProcessRef) -> ProcessRef) {
+        reassign(&mut self.accesses, |of| other(of, |of| &mut of.line.process, &resolve), |sum, of| sum.merge(&of));
+        reassign(&mut self.calls, |of| other(of, |of| &mut of.origin.line.process, &resolve), |sum, of| sum.add(&of));
+        reassign(&mut self.pairs, |of| other(of, |of| &mut of.process, &resolve), |sum, of| sum.add(&of));
+        reassign(&mut self.stores, |of| other(of, |of| &mut of.process, &resolve), |sum, of| sum.add(&of));
+        self.suspects.reassign(resolve);
     }
 
     pub(super) fn left_out(&self) -> u64 {
@@ -138,15 +138,15 @@ impl Folded {
     }
 }
 
-/// The key of the process that stands for the one of `key`; `None` if that is its own.
+/// The same key of [`ProcessRef::OTHERS`]; `None` if its process was not evicted.
 fn other<K: Clone>(
     key: &K,
     process: impl Fn(&mut K) -> &mut ProcessRef,
-    known_as: impl Fn(ProcessRef) -> ProcessRef,
+    resolve: impl Fn(ProcessRef) -> ProcessRef,
 ) -> Option<K> {
     let mut other = key.clone();
     let of = process(&mut other);
-    let known = known_as(*of);
+    let known = resolve(*of);
     (std::mem::replace(of, known) != known).then_some(other)
 }
 
