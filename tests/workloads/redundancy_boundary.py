@@ -37,6 +37,21 @@ class Settings:
         return getattr(self, name)
 
 
+class Named:
+    __slots__ = ("names", "unset")
+
+
+class Slotted(Named):
+    __slots__ = ("scale", "__dict__")
+
+    def __init__(self, scale):
+        self.scale = scale
+        self.names = ["price", "volume"]
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+
 class Noise(random.Random):
     """Its state is in fields of C code."""
 
@@ -47,6 +62,8 @@ class Noise(random.Random):
 options = Options(fixed)
 settings = Settings(2.0)
 changed = Settings(2.0)
+slotted = Slotted(2.0)
+changed_slot = Slotted(2.0)
 noise = Noise(0)
 
 
@@ -86,6 +103,15 @@ def changes_an_attribute(step):
     return mixed(changed, values)  # <- attribute
 
 
+def takes_slots():
+    return mixed(slotted, values)  # <- slots
+
+
+def changes_a_slot(step):
+    changed_slot.scale = float(step)
+    return mixed(changed_slot, values)  # <- slot
+
+
 def takes_hidden_state():
     return mixed(noise, values)  # <- hidden
 
@@ -94,7 +120,9 @@ def returns_an_instance():
     return fitted(fixed, values)  # <- model
 
 
-MARKS = ["repeats", "item", "name", "array", "more", "subclass", "instance", "attribute", "hidden", "model"]
+MARKS = [
+    "repeats", "item", "name", "array", "more", "subclass", "instance", "attribute", "slots", "slot", "hidden", "model",
+]
 
 
 def main():
@@ -103,7 +131,7 @@ def main():
         step += 1
         repeats(), changes_an_item(step), changes_a_name(step), changes_an_array(step), returns_more()
         takes_a_dictionary_of_its_own(), takes_an_instance(), changes_an_attribute(step)
-        takes_hidden_state()
+        takes_slots(), changes_a_slot(step), takes_hidden_state()
         model = returns_an_instance()  # kept until the next one
     lines = inspect.getsource(sys.modules["__main__"]).splitlines()
     print(json.dumps({mark: next(n for n, line in enumerate(lines, 1) if line.endswith("# <- " + mark)) for mark in MARKS}))

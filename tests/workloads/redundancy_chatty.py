@@ -47,6 +47,17 @@ def called():
     return each(numbers)  # <- called
 
 
+def halved(number):
+    return number * 0.5 + 1.0
+
+
+each_natively = np.frompyfunc(halved, 1, 1)
+
+
+def applied():
+    return each_natively(numbers)  # <- applied
+
+
 def ordered(row):
     return np.sort(row)
 
@@ -64,8 +75,8 @@ def long():
 
 
 LOOPS = {
-    "rows": (rows, 2000), "means": (means, len(pairs)), "called": (called, len(numbers)), "sorts": (sorts, len(large)),
-    "whole": (whole, None), "long": (long, None),
+    "rows": (rows, 2000), "means": (means, len(pairs)), "called": (called, len(numbers)), "applied": (applied, len(numbers)),
+    "sorts": (sorts, len(large)), "whole": (whole, None), "long": (long, None),
 }
 
 

@@ -1,4 +1,4 @@
-"""redundancy_copies.py SECONDS: arrays and tables that grow by copies, and those that are joined once.
+"""redundancy_copies.py SECONDS: arrays, tables and texts that grow by copies, and those that are joined once or extended in place.
 
 Prints their lines as JSON, with the mean sizes in bytes of what grows, and the size of what each copy adds.
 """
@@ -50,11 +50,38 @@ def joined_table():
         pandas.concat(tables)  # <- joined_table
 
 
+# A character takes two bytes.
+CHARACTERS, MORE = 200_000, "a line\n"
+
+
+class Page:
+    text = ""
+
+
+def grown_text():
+    page = Page()
+    page.text = "\u20ac" * CHARACTERS
+    for _ in range(1000):
+        page.text += MORE  # <- grown_text
+
+
+def extended_text():
+    made = "\u20ac" * CHARACTERS
+    for _ in range(20_000):
+        made += MORE  # <- extended_text
+
+
+def joined_text():
+    for _ in range(50):
+        "".join([MORE] * 20_000)  # <- joined_text
+
+
 until = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until:
-    grown(), joined(), grown_table(), joined_table()
+    grown(), joined(), grown_table(), joined_table(), grown_text(), extended_text(), joined_text()
 lines = {}
-for function in grown, joined, grown_table, joined_table:
+for function in grown, joined, grown_table, joined_table, grown_text, extended_text, joined_text:
     source, first = inspect.getsourcelines(function)
     lines[function.__name__] = next(first + index for index, line in enumerate(source) if "# <-" in line)
-print(json.dumps(dict(lines, bytes=8 * (SIZE + 250), table_bytes=16 * (ROWS + 50))))
+text_bytes = 2 * (CHARACTERS + 500 * len(MORE))
+print(json.dumps(dict(lines, bytes=8 * (SIZE + 250), table_bytes=16 * (ROWS + 50), text_bytes=text_bytes)))

@@ -1,6 +1,6 @@
 """redundancy_operands.py SECONDS: calls with objects of many types as arguments.
 
-Prints the lines of the calls as JSON, by whether their arguments and results repeat. One takes elements of an array.
+Prints the lines of the calls as JSON, by whether their arguments and results repeat. Two take or set elements of an array.
 """
 import inspect
 import json
@@ -75,18 +75,24 @@ def elements():
         listed_array.item(step % 60)  # <- elements
 
 
-listed_array = np.array(listed)
+def set_elements():
+    for step in range(8000):
+        set_array[step % 60] = 1.0  # <- elements
+
+
+listed_array, set_array = np.array(listed), np.zeros(61)
 same = inverted, from_list, from_tuple, from_text, from_bytes, from_slice
 fresh = other_matrix, other_list, other_tuple, other_text, other_texts
+elementwise = elements, set_elements
 end, turn = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < end:
     turn += 1
-    for function in same + (elements,):
+    for function in same + elementwise:
         function()
     for function in fresh:
         function(turn)
 lines = {"same": {}, "fresh": {}, "elements": {}}
-for function in same + fresh + (elements,):
+for function in same + fresh + elementwise:
     source, first = inspect.getsourcelines(function)
     index = next(index for index, line in enumerate(source) if "# <-" in line)
     lines[source[index].split()[-1]][function.__name__] = first + index

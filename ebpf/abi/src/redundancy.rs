@@ -52,10 +52,9 @@ pub struct Registers {
     pub operands: [Operand; OPERANDS],
     /// The frames that called it, innermost first; zeros behind the last.
     pub callers: [Caller; CALLERS],
-    /// If an operand is a list or tuple of two to eight arrays: the size of the largest one, and of the others together, in
-    /// bytes. Else 0.
-    pub largest: u64,
-    pub others: u64,
+    /// Sizes in bytes. If an operand is a list or tuple of two to eight arrays: of the largest one, and of the others together.
+    /// If both operands are texts, `str` or `bytes`: of each. Else 0.
+    pub sizes: [u64; 2],
     /// The innermost of the callers whose instruction is a [`Spot`] with `waits`.
     pub waiting: Waiting,
 }
@@ -220,8 +219,9 @@ pub struct Watch {
     pub stack: u32,
     /// When the program of the last trap ended.
     pub ended: u64,
-    /// The time between the programs of successive traps, in nanoseconds: the sum, and the least. The least is hardly more
-    /// than what a trap takes besides its program, if an instruction that accesses the memory follows another.
+    /// Nanoseconds from the end of one trap's program to the start of the next one's: the sum, and the minimum. If
+    /// successive instructions access the memory, the minimum is hardly more than what a trap costs without its
+    /// program.
     pub between: u64,
     pub between_least: u64,
     /// The key of the call that trapped last; 0 before the first.

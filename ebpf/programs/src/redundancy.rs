@@ -43,7 +43,7 @@ use crate::{
 #[map]
 static REDUNDANCY_RING: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
-/// One sample in this many is sent of those in the interpreter's loop, in a function that another one called.
+/// Of the samples in the interpreter's loop whose Python function was called by another, one in this many is sent.
 const LOOPS_EVERY: u64 = 4;
 
 /// The watchpoints that are set. User space writes an entry before it sets the watchpoint.
@@ -162,7 +162,7 @@ fn fill_callers(record: *mut Registers, walk: &Walk) {
         let mut frame = (*record).frame;
         // The count lives in a field that is unused until the operands are filled in, because the verifier does not track
         // values there. In a register, it would check each step once per possible count.
-        let number = &raw mut (*record).largest;
+        let number = (&raw mut (*record).sizes).cast::<u64>();
         number.write_volatile(0);
         for _ in 0..STEPS {
             let found = number.read_volatile() as usize;
@@ -302,7 +302,8 @@ fn memory(process: &Process, layout: &Layout, watch: &mut Watch) -> Option<Seen>
 }
 
 /// The interpreter wrote to the place of an instruction's result. If the thread is at that instruction, the value is
-/// its result. Of other writes only the last is reported, so that user space knows that it is over.
+/// its result. Other writes are not reported, except the last one that the watchpoint allows, which tells user space
+/// that the watchpoint has ended.
 #[inline(always)]
 fn result(process: &Process, layout: &Layout, watch: &Watch) -> Option<Seen> {
     let top = match top_frame(process, layout, 0) {

@@ -27,11 +27,11 @@ fn compared(version: &str) {
         calls.iter().find(is_it).unwrap_or_else(|| panic!("no {callee} at {mark} in {calls:#?}"))
     };
     let found = lines(&recording, RECOMPUTED);
-    for mark in ["repeats", "subclass", "instance", "model"] {
+    for mark in ["repeats", "subclass", "instance", "slots", "model"] {
         assert!(found.contains(&line(mark)), "{found:?} lacks {mark}: {calls:#?}");
     }
     // What varies: the first argument or the second.
-    for (mark, varies) in [("item", 1), ("name", 1), ("attribute", 1), ("array", 2)] {
+    for (mark, varies) in [("item", 1), ("name", 1), ("attribute", 1), ("slot", 1), ("array", 2)] {
         let call = at(mark, "mixed");
         let (samples, same) = (json::count(call, "/samples"), json::count(call, "/same_arguments"));
         assert!(samples >= 20 && same as f64 <= SAME_MAX * samples as f64, "{mark}: {call:#}");

@@ -61,10 +61,13 @@ fn operands(version: &str) {
     let recording = record().command(program).run();
     let printed = printed(&recording);
     let found = lines(&recording, RECOMPUTED);
-    let elements = &printed["elements"]["elements"];
     let at_lines = json::list(&recording.report["redundancy"], "/lines");
-    let at = at_lines.iter().find(|of| of["frame"]["line"] == *elements);
-    assert_eq!(at.map(|of| &of["elements_of"]), Some(&Value::from("float64 60")), "{at_lines:#?}");
+    for (name, array) in [("elements", "float64 60"), ("set_elements", "float64 61")] {
+        let at = at_lines.iter().find(|of| of["frame"]["line"] == printed["elements"][name]);
+        assert_eq!(at.map(|of| &of["elements_of"]), Some(&Value::from(array)), "{name}: {at_lines:#?}");
+    }
+    let set = printed["elements"]["set_elements"].as_u64().unwrap();
+    assert_eq!(sums(&recording, set), (0, 0, 0, 0), "setting an item is no call");
     for (name, line) in printed["same"].as_object().unwrap() {
         let line = line.as_u64().unwrap();
         let (same, all, same_results, results) = sums(&recording, line);
@@ -89,9 +92,10 @@ fn copies(version: &str) {
     let line = |what: &str| printed[what].as_u64().unwrap();
     let mut found = lines(&recording, COPIED);
     found.sort_unstable();
-    assert_eq!(found, [line("grown"), line("grown_table")]);
+    assert_eq!(found, [line("grown"), line("grown_table"), line("grown_text")]);
     let calls = json::list(&recording.report["redundancy"], "/calls");
-    for (what, bytes, each) in [("grown", "bytes", 8.0), ("grown_table", "table_bytes", 16.0)] {
+    let kinds = [("grown", "bytes", 8.0), ("grown_table", "table_bytes", 16.0), ("grown_text", "text_bytes", 7.0)];
+    for (what, bytes, each) in kinds {
         let of_line =
             calls.iter().filter(|call| call["frame"]["line"] == line(what) && json::count(call, "/joins") > 0);
         for call in of_line {

@@ -25,9 +25,13 @@ fn loops(version: &str) {
     let found: Vec<(u64, &Value)> =
         findings_of(&recording, CHATTY).map(|finding| (line(finding), &finding["evidence"])).collect();
     let at = |name: &str| found.iter().find(|(line, _)| *line == json::count(&known[name], "/line"));
-    for (name, package, callee) in
-        [("rows", "pandas", "iterrows"), ("means", "numpy", "mean"), ("called", "numpy", "__call__")]
-    {
+    let kinds = [
+        ("rows", "pandas", "iterrows"),
+        ("means", "numpy", "mean"),
+        ("called", "numpy", "__call__"),
+        ("applied", "numpy", "native code"),
+    ];
+    for (name, package, callee) in kinds {
         let Some((_, evidence)) = at(name) else { panic!("no {name} in {found:?}\n{}", calls(&recording)) };
         assert_eq!(evidence["package"], package);
         let called = json::text(evidence, "/callee");
@@ -38,8 +42,9 @@ fn loops(version: &str) {
         assert!(is_right, "{name}: {seen} s, and in truth {truth} s");
     }
     assert_eq!(at("means").map(|(_, evidence)| &evidence["result_bytes"]), Some(&Value::from(8)), "a float64");
-    let called_back = at("called").map(|(_, evidence)| &evidence["called_back"]);
-    assert_eq!(called_back, Some(&Value::from("doubled")));
+    for (name, function) in [("called", "doubled"), ("applied", "halved")] {
+        assert_eq!(at(name).map(|(_, evidence)| &evidence["called_back"]), Some(&Value::from(function)));
+    }
     for name in ["sorts", "whole", "long"] {
         assert!(at(name).is_none(), "{name} is in {found:?}");
     }

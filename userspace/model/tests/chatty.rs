@@ -181,3 +181,22 @@ fn a_function_that_a_library_calls_in_a_loop_is_the_fault_of_the_line_that_calls
     assert!(finding.advice.contains("np.where"), "{}", finding.advice);
     assert_eq!(vectorized(40, 30, Nanos(900_000)).len(), 0, "a function that does much at each call");
 }
+
+/// `np.frompyfunc(doubled, 1, 1)(values)` calls `doubled` from native code, without Python code of the library.
+#[test]
+fn native_code_that_calls_a_function_in_a_loop_is_the_fault_of_the_line_that_calls_it() {
+    let frames =
+        [python("train", MAIN, 59), native(LIBRARY, NUMPY), python("doubled", MAIN, 12), native(PYTHON, STANDARD)];
+    let mut model = model(frames, &[&[0, 1], &[0, 1, 2], &[0, 1, 2, 3]]);
+    for stack in 0..3 {
+        add_samples(&mut model, stack, 40);
+    }
+    add_accesses(&mut model, 0, &Touched::Metadata(Some("float".into())), 40);
+    add_turns(&mut model, 1, "doubled", 12, Nanos(700), CalledBy::Library);
+    let all = findings_of(&model);
+    let [finding] = &all[..] else { panic!("{all:?}") };
+    let summary = "train (/srv/train.py:59) spends 67% of the run in native code of numpy, which calls doubled about 950,000 \
+                   times a second, for at most 700 ns each";
+    assert_eq!((finding.id, &*finding.summary), ("redundancy/chatty", summary));
+    assert!(finding.advice.contains("np.where"), "{}", finding.advice);
+}

@@ -29,13 +29,14 @@ static REDUNDANCY_SPOTS: HashMap<SpotKey, Spot> = HashMap::with_max_entries(4096
 #[map]
 static REDUNDANCY_CLASSES: HashMap<ClassKey, u64> = HashMap::with_max_entries(4096, 0);
 
-/// Scratch space for a piece of memory. If a sample interrupts a trap's work here, the hash is wrong, and so differs.
+/// Scratch space for a piece of memory. A sample may overwrite it while a trap uses it. The trap's hash is then wrong
+/// and equals no other, so the value counts as a different one.
 #[map]
 static REDUNDANCY_PIECE: PerCpuArray<[u64; PIECE_WORDS]> = PerCpuArray::with_max_entries(1, 0);
 const PIECE_WORDS: usize = 8;
 const PIECE: u64 = 64;
 
-/// The sizes of the largest of some arrays, and of the others together.
+/// As `Registers::sizes`.
 #[map]
 static REDUNDANCY_SIZES: PerCpuArray<[u64; 2]> = PerCpuArray::with_max_entries(1, 0);
 
@@ -62,7 +63,7 @@ fn located(spot: &Spot, frame: u64) -> Option<(u64, u32)> {
     Some((base.wrapping_add(spot.start.into()), spot.count))
 }
 
-/// Fills in the operands that the innermost of the record's callers waits with, if user space wants those of any.
+/// Fills in `waiting`: the operands of the innermost caller whose operands user space wants ([`Spot::waits`]).
 #[inline(always)]
 pub fn waiting(record: *mut Registers, layout: &Layout) {
     let mut found = None;
@@ -77,7 +78,7 @@ pub fn waiting(record: *mut Registers, layout: &Layout) {
         if frame == 0 {
             break;
         }
-        // SAFETY: an entry that is taken away while it is read is one that was there.
+        // SAFETY: elements of the map stay valid memory. If user space removes this one now, its value is outdated.
         let spot = unsafe { REDUNDANCY_SPOTS.get(SpotKey { pid, padding: 0, code, detail }) };
         if let Some(spot) = spot
             && spot.waits != 0
@@ -108,14 +109,14 @@ pub fn operands(record: *mut Registers) {
         let key = SpotKey { pid: (*record).header.pid, padding: 0, code: (*record).code, detail: (*record).detail };
         (key, (*record).frame, (*record).header.time)
     };
-    // SAFETY: an entry that is taken away while it is read is one that was there.
+    // SAFETY: elements of the map stay valid memory. If user space removes this one now, its value is outdated.
     let spot = unsafe { REDUNDANCY_SPOTS.get(key) };
     let (start, count) =
         spot.and_then(|spot| located(spot, frame)).map_or((None, 0), |(start, count)| (Some(start), count));
     // SAFETY: as above.
     unsafe {
         (*record).operands_at = start.unwrap_or(0);
-        ((*record).largest, (*record).others) = (0, 0);
+        (*record).sizes = [0; 2];
     }
     for index in 0..OPERANDS {
         let wanted = start.filter(|_| index < count as usize);
@@ -125,8 +126,18 @@ pub fn operands(record: *mut Registers) {
         unsafe {
             (*record).operands[index] = operand;
             if is_join && let Some(sizes) = REDUNDANCY_SIZES.get(0) {
-                [(*record).largest, (*record).others] = *sizes;
+                (*record).sizes = *sizes;
             }
+        }
+    }
+    // SAFETY: as above.
+    unsafe {
+        let [left, right] = [(*record).operands[0], (*record).operands[1]];
+        if count == 2
+            && redundancy_texts(left.object, left.class, right.object, right.class) != 0
+            && let Some(sizes) = REDUNDANCY_SIZES.get(0)
+        {
+            (*record).sizes = *sizes;
         }
     }
 }
@@ -181,6 +192,34 @@ pub extern "C" fn redundancy_join(object: u64, address: u64) -> u64 {
     1
 }
 
+/// Measures two texts. Returns 1 after filling in `REDUNDANCY_SIZES`, and 0 if one of them is something else.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn redundancy_texts(left: u64, left_type: u64, right: u64, right_type: u64) -> u64 {
+    let (Some(left), Some(right)) = (text_bytes(left, left_type), text_bytes(right, right_type)) else { return 0 };
+    let Some(sizes) = REDUNDANCY_SIZES.get_ptr_mut(0) else { return 0 };
+    // SAFETY: the pointer is to this CPU's slot.
+    unsafe { *sizes = [left, right] };
+    1
+}
+
+/// Returns the size of the data of a `str` or `bytes`. `PyASCIIObject.state` has the size of a character in three bits, of which
+/// the first is four before the one that says that all are ASCII:
+/// <https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h>
+#[inline(always)]
+fn text_bytes(object: u64, address: u64) -> Option<u64> {
+    const TO_KIND: u64 = 4;
+    const KIND: u64 = 7;
+    let class = class_at(pid(), address).filter(|class| class & 0xff == class::DATA)?;
+    let length = user::<u64>(object.wrapping_add(BODY)).filter(|length| *length <= ELEMENTS)?;
+    let bit = class >> 16 & 0xff;
+    if bit == class::ANY.into() {
+        return Some(length);
+    }
+    let state: u32 = user(object.wrapping_add(STATE))?;
+    Some(length * (u64::from(state) >> (bit.wrapping_sub(TO_KIND) & 31) & KIND))
+}
+
 /// Returns the size of an array's data, as far as its shape and strides tell it.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -202,7 +241,7 @@ pub extern "C" fn redundancy_bytes(object: u64) -> u64 {
 /// Returns the class of the type at an address, if user space has set one.
 #[inline(always)]
 fn class_at(pid: u32, address: u64) -> Option<u64> {
-    // SAFETY: an entry that is taken away while it is read is one that was there.
+    // SAFETY: elements of the map stay valid memory. If user space removes this one now, its value is outdated.
     unsafe { REDUNDANCY_CLASSES.get(ClassKey { pid, padding: 0, address }) }.copied()
 }
 

@@ -19,12 +19,17 @@ const LOCALS_MAX: u64 = 1 << 12;
 const COUNT: u64 = 16;
 /// Functions with a higher stack are not analyzed.
 const DEPTH_MAX: i64 = 1 << 12;
+/// The instruction for `container[index] = value`. It has no result. Its operands are the value, the container and the index.
+pub const SET_ITEM: &str = "STORE_SUBSCR";
 /// Size of a unit of bytecode.
 const UNIT: usize = 2;
-/// `NB_SUBSCR` in Include/opcode.h: BINARY_OP with this argument replaces BINARY_SUBSCR from 3.14 on.
+/// `NB_ADD`, `NB_INPLACE_ADD` and `NB_SUBSCR` in Include/opcode.h: BINARY_OP with these arguments replaces BINARY_ADD and
+/// INPLACE_ADD from 3.11 on, and BINARY_SUBSCR from 3.14 on.
+const ADD: u32 = 0;
+const INPLACE_ADD: u32 = 13;
 const SUBSCRIPT: u32 = 26;
 
-/// The values that an instruction takes from the stack; its result replaces them.
+/// The values that an instruction takes from the stack. Its result, if it has one, replaces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operands {
     /// The instruction's name.
@@ -36,8 +41,8 @@ pub struct Operands {
     pub called: Option<u32>,
 }
 
-/// The operands of the instruction at a byte offset, if it calls or computes and everything needed is known. In a frame that
-/// waits for what it called, the offset may lie in the instruction's caches (3.11 and 3.12).
+/// The operands of the instruction at a byte offset, if it calls, computes or sets an item, and everything needed is known. In
+/// a frame that waits for what it called, the offset may lie in the instruction's caches (3.11 and 3.12).
 pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> {
     let effects = effects::of(version)?;
     if bytecode.len() > BYTECODE_MAX || !offset.is_multiple_of(UNIT) {
@@ -47,7 +52,12 @@ pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> 
     let depth = depths(version, effects, bytecode).get(unit).copied().flatten()?;
     let (name, _) = effects.get(number_of(bytecode, unit)?)?;
     let argument = argument(version, effects, bytecode, unit);
-    let name = if name == "BINARY_OP" && argument == SUBSCRIPT && version.minor >= 14 { "BINARY_SUBSCR" } else { name };
+    let name = match (name, argument) {
+        ("BINARY_OP", ADD) => "BINARY_ADD",
+        ("BINARY_OP", INPLACE_ADD) => "INPLACE_ADD",
+        ("BINARY_OP", SUBSCRIPT) if version.minor >= 14 => "BINARY_SUBSCR",
+        _ => name,
+    };
     let (count, called) = taken(name, argument)?;
     let names = u32::from(matches!(name, "CALL_KW" | "CALL_FUNCTION_KW"));
     let below = u32::try_from(depth).ok()?.checked_sub(count)?.checked_sub(names)?;
@@ -143,7 +153,7 @@ fn result_at(version: Version, bytecode: &[u8], offset: usize) -> Option<u32> {
     let depth = depths(version, effects, bytecode).get(unit).copied().flatten()?;
     let (name, instruction) = effects.get(number_of(bytecode, unit)?)?;
     let effect = instruction.effect(argument(version, effects, bytecode, unit));
-    // With one more it loads a method, and calls nothing.
+    // A LOAD_ATTR with an effect of 1 loads a method to be called, instead of computing a result.
     let has_one = match name {
         "LOAD_ATTR" => effect == 0,
         "FOR_ITER" | "COMPARE_OP" | "CONTAINS_OP" => true,
@@ -208,7 +218,7 @@ fn taken(name: &str, argument: u32) -> Option<(u32, Option<u32>)> {
         // (https://github.com/python/cpython/blob/v3.11.0/Python/ceval.c).
         "CALL" | "PRECALL" | "CALL_METHOD" | "CALL_KW" => call(2),
         "CALL_FUNCTION" | "CALL_FUNCTION_KW" => call(1),
-        "BINARY_SLICE" => Some((3, None)),
+        "BINARY_SLICE" | SET_ITEM => Some((3, None)),
         _ if name.starts_with("BINARY_") || name.starts_with("INPLACE_") => Some((2, None)),
         "COMPARE_OP" | "CONTAINS_OP" => Some((2, None)),
         _ if name.starts_with("UNARY_") => Some((1, None)),
@@ -330,6 +340,15 @@ mod tests {
             "each is where its first operand was, or on top"
         );
         assert_eq!([6, 10].map(result), [None, None], "they call nothing");
+    }
+
+    /// `a[1] = x`, as compiled by CPython 3.12.
+    #[test]
+    fn setting_an_item_takes_three_values() {
+        // RESUME, LOAD_NAME x, LOAD_NAME a, LOAD_CONST 1, STORE_SUBSCR and its cache, RETURN_CONST
+        let code = [151, 0, 101, 0, 101, 1, 100, 0, 60, 0, 0, 0, 121, 1];
+        let set = Operands { instruction: SET_ITEM, below: 0, count: 3, called: None };
+        assert_eq!(at(Version::new(3, 12, 1), &code, 8), Some(set));
     }
 
     #[test]

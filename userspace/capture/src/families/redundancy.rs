@@ -22,6 +22,7 @@ mod shares;
 mod slots;
 mod source;
 mod state;
+mod texts;
 mod threads;
 mod token_bucket;
 mod turns;
@@ -340,7 +341,7 @@ impl Redundancy {
         }
     }
 
-    /// Drops stacks that no message has asked for.
+    /// Drops samples and traps' stacks that no message has asked for in time, and the oldest messages if too many wait.
     fn forget(&mut self) {
         while let Some((since, key)) = self.sampled.front()
             && (since.elapsed() > PATIENCE || self.sampled.len() > STACKS_MAX)

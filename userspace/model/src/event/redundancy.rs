@@ -62,7 +62,7 @@ pub struct Access {
     /// `None` if unknown.
     pub touched: Option<Touched>,
     pub stores: bool,
-    /// Set if the sample is inside a Python instruction that takes a single element out of an array: the element type
+    /// Set if the sample is inside a Python instruction that takes or sets a single element of an array: the element type
     /// and shape of that array.
     pub element_of: Option<Arc<str>>,
 }
@@ -101,7 +101,7 @@ pub struct Pair {
     pub touched: Touched,
     /// Address of the access, or of a byte in it. `None` if it was not recorded.
     pub address: Option<u64>,
-    /// Size of the access.
+    /// How many bytes of the access were compared: 1 to 8.
     pub bytes: u64,
     /// The second access read or left the same value as the first.
     pub equal: bool,

@@ -77,6 +77,7 @@ mod tests {
         assert!(of("numpy", "vectorize.__call__").contains("np.where"));
         assert_eq!(of("xarray", "DataArray.item"), "Call it once for a whole array or column.");
         assert!(about(About::Recomputed, None, "inv").contains("solve(M, b)"));
+        assert!(about(About::Copied, None, "+=").contains("StringIO"));
     }
 
     #[test]

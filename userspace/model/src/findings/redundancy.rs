@@ -38,7 +38,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let repeated: BTreeSet<(Line, &str)> = view
         .calls
         .iter()
-        .filter(|(call, sum)| call.depth == Depth::Program && sum.are_repeated() == Verdict::Found)
+        .filter(|(call, sum)| call.depth == Depth::Program && sum.repetition_verdict() == Verdict::Found)
         .map(|(call, _)| (call.line, &*call.callee))
         .collect();
     // What a repeated call does below it repeats, too.
@@ -59,7 +59,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     };
     // A line may have many calls that take little time each.
     for (call, sum) in &view.calls {
-        if view.share_around(call) >= LEAST && view.is_of_line(call, sum) {
+        if view.share_around(call) >= LEAST && view.counts_for_line(call, sum) {
             let at = at(call.line);
             if !is_part(call) {
                 found.extend(again(&at, call, sum, view.share_of_call(call, sum.compared)));
@@ -95,7 +95,7 @@ pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
         found.extend(match kind {
             PairKind::Load => {
                 // One operand may stay the same while others change.
-                sums.retain(|_, of_shape| of_shape.are_equal() == Verdict::Found);
+                sums.retain(|_, of_shape| of_shape.equality_verdict() == Verdict::Found);
                 of(line, &sums).reread()
             }
             PairKind::Store => of(line, &sums).recomputed(),
@@ -187,7 +187,7 @@ impl<'a> At<'a> {
 
 /// `native` is these samples' share of the process's CPU time.
 fn dispatch(at: &At<'_>, sum: &Accesses, native: f64) -> Option<Finding> {
-    if sum.is_dispatch() != Verdict::Found {
+    if sum.dispatch_verdict() != Verdict::Found {
         return None;
     }
     let metadata = sum.metadata_share()?;
@@ -204,7 +204,7 @@ fn dispatch(at: &At<'_>, sum: &Accesses, native: f64) -> Option<Finding> {
         sum.array,
         if names.is_empty() { String::new() } else { format!("Most often accessed: {}. ", names.join(", ")) },
         sum.elements_of.first().map_or_else(String::new, |array| {
-            format!("{} took a single element out of an array, most often of {array}. ", sum.elements)
+            format!("{} took or set a single element of an array, most often of {array}. ", sum.elements)
         }),
         if sum.takes_elements() {
             "an element loop"
@@ -240,7 +240,7 @@ fn severity(native: f64) -> Severity {
 
 /// A call that repeats the arguments and the result of an earlier one.
 fn again(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
-    if sum.are_repeated() != Verdict::Found {
+    if sum.repetition_verdict() != Verdict::Found {
         return None;
     }
     let CallSum { compared, same, results, same_results, .. } = *sum;
@@ -264,7 +264,7 @@ fn again(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Findi
     Some(at.finding(RECOMPUTED, severity(native), words, evidence, cost))
 }
 
-/// Calls that copy an array to append a little to it.
+/// Calls that copy an array, a table or a text to append a little to it.
 fn copied(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
     if !sum.is_copying() {
         return None;
@@ -273,11 +273,12 @@ fn copied(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Find
     let (each, more) = (size(copied / copies.max(1)), size(added / copies.max(1)));
     let callee = &call.callee;
     let detail = format!(
-        "In {copies} of {joins} samples of this call, little was joined to a large array: on average {more} to {each}. Each such \
-         call copies all that is there already, so the time grows with the square of the number of calls."
+        "In {copies} of {joins} samples of this call, little was joined to much: on average {more} to {each}. Each such call \
+         copies all that is there already, so the time grows with the square of the number of calls."
     );
     let advice = advice::about(About::Copied, None, callee);
-    let summary = format!("{} copies {each} to add {more} at each call of {callee}", at.name());
+    let when = if callee.starts_with('+') { callee.to_string() } else { format!("call of {callee}") };
+    let summary = format!("{} copies {each} to add {more} at each {when}", at.name());
     let evidence = [
         ("callee", Evidence::Text(callee.to_string())),
         ("native_share", Evidence::Number(native)),
@@ -303,7 +304,7 @@ struct Of<'a> {
 impl Of<'_> {
     fn recomputed(&self) -> Option<Finding> {
         let PairSum { equal, compared, .. } = self.sum;
-        if self.sum.are_equal() != Verdict::Found {
+        if self.sum.equality_verdict() != Verdict::Found {
             return None;
         }
         let detail = format!(
@@ -319,13 +320,13 @@ impl Of<'_> {
     /// `over` is the line that overwrites most of the stored values.
     fn dead(&self, over: Option<FrameId>) -> Option<Finding> {
         let PairSum { looked, unread, .. } = self.sum;
-        if self.sum.are_unread() != Verdict::Found {
+        if self.sum.unread_verdict() != Verdict::Found {
             return None;
         }
         let over = place(self.at.model, over);
         let detail = format!(
-            "Of {looked} stores into an array ({}) whose reads were watched as well, {unread} were stored over by a later call \
-             (mostly at {over}) without having been read by this thread. Likely nobody needs the values.",
+            "Of {looked} stores into an array ({}) whose reads were watched as well, {unread} were overwritten by a later call \
+             (mostly at {over}) before this thread read them. Likely nobody needs the values.",
             self.shape
         );
         let advice = "Leave out what computes the values, or compute them only once they are read.";
@@ -337,7 +338,7 @@ impl Of<'_> {
 
     fn reread(&self) -> Option<Finding> {
         let PairSum { equal, compared, .. } = self.sum;
-        if self.sum.are_equal() != Verdict::Found {
+        if self.sum.equality_verdict() != Verdict::Found {
             return None;
         }
         let detail = format!(

@@ -62,7 +62,7 @@ pub struct LineOut {
     #[serde(rename = "static")]
     pub fixed: u64,
     pub unknown: u64,
-    /// Samples inside an instruction that takes a single element out of an array.
+    /// Samples inside an instruction that takes or sets a single element of an array.
     pub elements: u64,
     /// The element type and shape of the array that most of them are from.
     pub elements_of: Option<String>,

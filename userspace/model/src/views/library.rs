@@ -8,6 +8,9 @@ use crate::families::cpu::CpuSum;
 use crate::families::redundancy::Line;
 use crate::{FrameId, FrameKind, Model, Nanos, Selection, StackId};
 
+/// Name of a library's functions that are not written in Python: their symbols mean nothing to those who call them.
+const NATIVE: &str = "native code";
+
 /// A function of a library.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LibraryFunction {
@@ -53,7 +56,9 @@ impl LibraryTime {
         }
         if let Some(callee) = model.frame(callee) {
             let package = callee.package.clone().unwrap_or_default();
-            let callee = LibraryFunction { package, name: Arc::clone(&callee.function) };
+            let is_python = callee.kind == FrameKind::Python;
+            let name = if is_python { Arc::clone(&callee.function) } else { Arc::from(NATIVE) };
+            let callee = LibraryFunction { package, name };
             *self.callees.entry(callee).or_default() += sum.samples;
         }
     }

@@ -81,7 +81,8 @@ pub fn library_call(model: &Model, stack: StackId) -> Option<(FrameId, FrameId)>
 
 /// A function of the program that a library calls for one element after the other.
 pub struct CalledBack {
-    /// The line of the program that calls the library, and the function that it calls.
+    /// The line of the program that calls the library, and the function that it calls: one in native code if no Python code of the
+    /// library is there.
     pub line: FrameId,
     pub callee: FrameId,
     /// The function of the program that the library calls.
@@ -90,17 +91,21 @@ pub struct CalledBack {
 
 /// `None` if no library of arrays calls the program's code there.
 pub fn called_back(model: &Model, stack: StackId) -> Option<CalledBack> {
-    let written =
-        |id: &&FrameId| model.frame(**id).filter(|frame| frame.kind == FrameKind::Python).is_some_and(is_written);
-    let frames: Vec<FrameId> = model.stack(stack).iter().rev().filter(written).copied().collect();
     let is_of = |id: FrameId, is_meant: fn(&str) -> bool| {
         model.frame(id).and_then(|frame| frame.package.as_deref()).is_some_and(is_meant)
     };
+    let is_library = |id: FrameId| is_of(id, package::applies_functions);
+    let is_examined = |id: FrameId| match model.is_python(id) {
+        true => model.frame(id).is_some_and(is_written),
+        false => is_library(id),
+    };
+    let frames: Vec<FrameId> = model.stack(stack).iter().rev().copied().filter(|id| is_examined(*id)).collect();
     let is_own = |id: FrameId| model.frame(id).is_some_and(is_own);
-    let is_called_back = |pair: &[FrameId]| is_own(pair[0]) && is_of(pair[1], package::applies_functions);
+    let is_called_back = |pair: &[FrameId]| is_own(pair[0]) && is_library(pair[1]);
     let inner = frames.windows(2).position(is_called_back)?;
     let outer = inner + 1 + frames[inner + 1..].iter().position(|id| is_own(*id))?;
-    let callee = frames[outer - 1];
+    let between = &frames[inner + 1..outer];
+    let callee = *between.iter().rfind(|id| model.is_python(**id)).or(between.last())?;
     let found = CalledBack { line: frames[outer], callee, function: frames[inner] };
     is_of(callee, package::is_of_arrays).then_some(found)
 }

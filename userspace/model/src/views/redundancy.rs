@@ -11,16 +11,16 @@ use crate::families::redundancy::{
 };
 use crate::{Family, FrameId, Model, Nanos, Pair, PairKind, ProcessRef, RegionId, Selection, StackId};
 
-/// The least share of the native code below a line of the program for which a library's line stands for itself. The code of
-/// smaller ones is work that the library spreads over its own lines, and belongs to the line of the program.
+/// The minimum share that a library's line must have of the native code below a line of the program to be listed by
+/// itself. Below it, the library spreads its work over many lines, and the code counts for the line of the program.
 const OWN_SHARE: f64 = 0.1;
 
-/// The least part of a line's samples of a call that a package makes below the line.
+/// The minimum share of a line's samples that a call made by a package below it must have to count for the line.
 const INNER_SHARE: f64 = 0.25;
 
 /// The least share of its process's CPU time that a line must spend in a library to be chatty.
 const CHATTY: f64 = 0.02;
-/// The longest turn of a loop whose calls are small, and the fewest turns that tell.
+/// The longest mean turn of a chatty loop, and the minimum number of timed turns.
 const TURN_MAX: Nanos = Nanos(500_000);
 const TURNS: u64 = 8;
 
@@ -28,7 +28,7 @@ const TURNS: u64 = 8;
 #[derive(Clone, Debug)]
 pub struct Chatty {
     pub library: LibraryTime,
-    /// The function of the program that the library calls, if it is that which is called in a loop.
+    /// The function of the program that the library calls back, if any. The turns are then those of its calls.
     pub callback: Option<Arc<str>>,
     /// The part of its samples in the library that work on no data: those in the interpreter and, judged by the accesses
     /// whose address is known, those in native code.
@@ -120,8 +120,8 @@ impl RedundancyView {
         self.share_around(call) * self.part_of_line(call, compared)
     }
 
-    /// A call's part of its line's samples that were examined. A call of a package is often over before it can be: of these,
-    /// its part of all that were.
+    /// A call's share of its line's examined samples. For a call of a package, its share of all examined calls of packages
+    /// at the line, because such a call often ends before it can be examined.
     fn part_of_line(&self, call: &CallOf, compared: u64) -> f64 {
         let samples = match call.depth {
             Depth::Program => {
@@ -135,9 +135,9 @@ impl RedundancyView {
         compared as f64 / samples.max(compared as f64).max(1.0)
     }
 
-    /// Whether a call says something about its line. One that a package makes below the line does only if it is much of what
-    /// the line does: packages look the same things up again and again.
-    pub fn is_of_line(&self, call: &CallOf, sum: &CallSum) -> bool {
+    /// Whether a call counts for its line. A call that a package makes below the line counts only if it is much of the
+    /// line's work, because packages repeat lookups all the time.
+    pub fn counts_for_line(&self, call: &CallOf, sum: &CallSum) -> bool {
         call.depth != Depth::Below || self.part_of_line(call, sum.compared.max(sum.joins)) >= INNER_SHARE
     }
 
@@ -154,7 +154,7 @@ impl RedundancyView {
     /// What is known about the waste at each line: dispatch, repeated calls, and stores that change nothing or are never read.
     pub fn verdicts(&self, model: &Model) -> BTreeMap<Line, Verdict> {
         let mut calls: BTreeMap<Line, Vec<CallSum>> = BTreeMap::new();
-        for (call, sum) in self.calls.iter().filter(|(call, sum)| self.is_of_line(call, sum)) {
+        for (call, sum) in self.calls.iter().filter(|(call, sum)| self.counts_for_line(call, sum)) {
             calls.entry(call.line).or_default().push(*sum);
         }
         let mut stores: BTreeMap<Line, (PairSum, PairSum)> = BTreeMap::new();
@@ -169,7 +169,12 @@ impl RedundancyView {
         let verdict = |(line, sum): (&Line, &LineSum)| {
             let (over, dead) = stores.get(line).copied().unwrap_or_default();
             let calls = calls.get(line).map_or(&[][..], Vec::as_slice);
-            let all = [sum.accesses.is_dispatch(), are_repeated(calls), over.are_equal(), dead.are_unread()];
+            let all = [
+                sum.accesses.dispatch_verdict(),
+                repetition_verdict(calls),
+                over.equality_verdict(),
+                dead.unread_verdict(),
+            ];
             let verdict = match all {
                 _ if self.chatty.contains_key(line) => Verdict::Found,
                 _ if all.contains(&Verdict::Found) => Verdict::Found,
@@ -199,7 +204,7 @@ impl RedundancyView {
             turns.entry(call.line).or_default().push((Arc::clone(&call.callee), *sum));
         }
         for (line, library) in times {
-            // The turns of a function that is called back are shorter than those of the call of the library.
+            // If the library calls a function back, only that function's turns count. The library's own are longer.
             let callback = library.callback().cloned();
             let of_line = turns.get(&line).into_iter().flatten();
             let mut sum = CallSum::default();
@@ -240,10 +245,10 @@ impl RedundancyView {
 }
 
 /// Whether a line's calls repeat. Callees with few of its calls do not count, because they may never get enough.
-fn are_repeated(calls: &[CallSum]) -> Verdict {
+fn repetition_verdict(calls: &[CallSum]) -> Verdict {
     let all: u64 = calls.iter().map(|call| call.compared).sum();
     let counts = calls.iter().filter(|call| call.is_copying() || call.compared as f64 >= OWN_SHARE * all as f64);
-    let verdict = |call: &CallSum| if call.is_copying() { Verdict::Found } else { call.are_repeated() };
+    let verdict = |call: &CallSum| if call.is_copying() { Verdict::Found } else { call.repetition_verdict() };
     counts.map(verdict).min().unwrap_or(Verdict::Undecided)
 }
 

@@ -28,8 +28,8 @@ tables! {
         detail: Option<Arc<str>> = "`metadata`: the object's type; `array`: the type of its elements and its shape; \
             NULL where that is not known",
         stores: bool = "1 if it was a store",
-        #[newer] element_of: Option<Arc<str>> = "of an instruction of Python's that takes a single element out of an \
-            array, the type of its elements and its shape; NULL of others, and in older recordings",
+        #[newer] element_of: Option<Arc<str>> = "if the Python instruction takes or sets a single element of an \
+            array: the array's element type and shape; otherwise, and in older recordings, NULL",
     }
 
     /// Family `redundancy`: two accesses of one address by one thread, in different native calls.
@@ -59,15 +59,15 @@ tables! {
         varying: Option<u16> = "the arguments that differed from the previous call: a bit each, from bit 1 on; bit 0 \
             stands for the callee",
         same_result: Option<bool> = "1 if the result was the same as that of the previous call",
-        #[newer] copied as "copied_bytes": Option<u64> = "of a call that joins arrays: the size of the largest one",
+        #[newer] copied as "copied_bytes": Option<u64> = "for a call that joins arrays, tables or texts: the size of the largest one",
         #[newer] added as "added_bytes": Option<u64> = "the size of the others together",
-        #[newer] turns: Option<u32> = "of a call that the program makes in a loop: how many turns were timed, from one result to \
-            the next",
+        #[newer] turns: Option<u32> = "for a call in a loop of the program: the number of timed turns; a turn lasts from one \
+            result to the next",
         #[newer] turns_time as "turns_ns": Option<Nanos> = "how long these took together",
         #[newer] called_by: Option<Name> = "`innermost`: the innermost frame calls it; `program`: the innermost frame of the \
             program's own code calls a package; `library`: a library calls a function of the program. Older recordings, which \
             lack this column, have only `innermost`",
-        #[newer] bytes as "result_bytes": Option<u64> = "of such a loop: the size of the data in a result, if it is known",
+        #[newer] bytes as "result_bytes": Option<u64> = "for such a call: the size of the data in a result; NULL if unknown",
     }
 
     /// Family `redundancy`: statistics of the watchpoints, counted since the recording began.

@@ -139,6 +139,10 @@ impl Armer {
             return;
         }
         if !place.is_below_extension(sample) {
+            if let Some(call) = self.calls.concatenated(place, sample) {
+                let (touched, stores, element_of, calls) = (None, false, None, vec![call]);
+                self.send(Message::Access { tid, time, touched, stores, element_of, calls });
+            }
             return;
         }
         if sample.words == NOT_DECODED {

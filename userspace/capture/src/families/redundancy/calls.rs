@@ -16,7 +16,7 @@ use pyobs_model::{CalledBy, Compared};
 
 use super::place::{ARRAY, Place};
 use crate::cpython::offsets::Layout;
-use crate::cpython::operands::{self, Located, Operands};
+use crate::cpython::operands::{self, Located, Operands, SET_ITEM};
 use crate::cpython::version::Version;
 use crate::memory::{Memory, ProcessMemory};
 
@@ -76,7 +76,7 @@ pub struct Wanted {
 pub struct Sampled {
     pub calls: Vec<Observed>,
     pub wanted: Option<Wanted>,
-    /// The array of which the instruction takes a single element.
+    /// The array of which the instruction takes or sets a single element.
     pub element_of: Option<Arc<str>>,
 }
 
@@ -130,13 +130,18 @@ impl Calls {
         let mut name = || called_name(place, called.map_or(&[][..], |called| &given[..called as usize]));
         let callee = known.callee.get_or_insert_with(|| name().unwrap_or_else(|| Arc::from(instruction)));
         let callee = Arc::clone(callee);
+        let element_of = element_of(place, instruction, &callee, given);
+        let mut sampled = Sampled { element_of, ..Sampled::default() };
+        if instruction == SET_ITEM {
+            // Items are set for the effect: repeated arguments prove nothing.
+            return sampled;
+        }
         let prints = prints(given).or_else(|| self.prints_of(place, key.pid, given, period(sample.header.time)));
         self.classify(place, sample.header.pid, given);
         self.classify_items(place, sample.header.pid, given);
-        let element_of = element_of(place, instruction, &callee, given);
-        let mut sampled = Sampled { element_of, ..Sampled::default() };
-        if &*callee == CONCATENATE && sample.largest > 0 {
-            let compared = Compared::Copied { copied: sample.largest, added: sample.others };
+        let [largest, others] = sample.sizes;
+        if &*callee == CONCATENATE && largest > 0 {
+            let compared = Compared::Copied { copied: largest, added: others };
             let (callee, called_by) = (Arc::clone(&callee), CalledBy::Innermost);
             sampled.calls.push(Observed { callee, called_by, compared });
         }
@@ -258,11 +263,12 @@ impl Last {
     }
 }
 
-/// The array in `array[number]`, `array[number, number]` and `array.item(number)`, which takes one element or row at a time.
+/// The array in `array[number]`, `array[number, number]`, `array.item(number)` and `array[number] = value`, which take or set one
+/// element or row at a time.
 fn element_of(place: &mut Place, instruction: &str, callee: &str, given: &[Operand]) -> Option<Arc<str>> {
     let [.., container, index] = given else { return None };
-    let takes_one = instruction.starts_with("BINARY_SUBSCR") || callee == ITEM;
-    if !takes_one || place.type_name(container.class).as_deref() != Some(ARRAY) {
+    let is_of_one = instruction.starts_with("BINARY_SUBSCR") || instruction == SET_ITEM || callee == ITEM;
+    if !is_of_one || place.type_name(container.class).as_deref() != Some(ARRAY) {
         return None;
     }
     is_single(place, index).then(|| place.array_name(container.object).unwrap_or_else(|| Arc::from(ARRAY)))

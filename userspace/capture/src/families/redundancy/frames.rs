@@ -18,7 +18,7 @@ const CODES_MAX: usize = 4096;
 pub struct Function {
     pub name: Arc<str>,
     pub package: Option<Arc<str>>,
-    /// Not made up by a library.
+    /// Whether somebody wrote its code. Libraries also generate code.
     is_written: bool,
 }
 
@@ -30,6 +30,8 @@ pub struct At {
     pub frame: u64,
     /// As in [`Caller`]; `None` for the innermost frame.
     pub instruction: Option<u64>,
+    /// Whether native code called it, of a library that applies functions to each element.
+    pub is_applied: bool,
 }
 
 impl At {
@@ -50,19 +52,22 @@ impl Default for Functions {
 }
 
 impl Functions {
-    /// The frames of a sample whose code somebody wrote, innermost first, as far as they are known. A library may call through
-    /// code that it has made up.
-    pub fn frames(&mut self, place: &Place, sample: &Registers) -> Vec<At> {
-        let pid = sample.header.pid;
+    /// The frames of a sample, innermost first, up to the first whose code is unknown. Generated code, through which a
+    /// library may call, is left out.
+    pub fn frames(&mut self, place: &mut Place, sample: &Registers) -> Vec<At> {
+        let applied = place.applied(sample);
+        let (place, pid) = (&*place, sample.header.pid);
         let innermost = (sample.code, sample.detail, sample.frame, None);
         let callers = sample.callers.iter().take_while(|caller| caller.frame != 0);
         let callers =
             callers.map(|Caller { frame, instruction, code, detail }| (*code, *detail, *frame, Some(*instruction)));
-        let at = |(code, detail, frame, instruction)| {
+        let at = |((code, detail, frame, instruction), number)| {
             let function = self.function(place, pid, Frame { address: code, detail })?;
-            Some(At { function, key: SpotKey { pid, padding: 0, code, detail }, frame, instruction })
+            let (key, is_applied) = (SpotKey { pid, padding: 0, code, detail }, applied.contains(&number));
+            Some(At { function, key, frame, instruction, is_applied })
         };
-        std::iter::once(innermost).chain(callers).map_while(at).filter(|at| at.function.is_written).collect()
+        let all = std::iter::once(innermost).chain(callers).zip(0..).map_while(at);
+        all.filter(|at| at.function.is_written).collect()
     }
 
     fn function(&mut self, place: &Place, pid: u32, frame: Frame) -> Option<Function> {

@@ -47,6 +47,7 @@ impl Values<'_> {
         self.instances += 1;
         let fields = match info.own_size(built_in)? {
             0 => 0,
+            own if own == 8 * info.slots => self.slots(object, built_in, &info, depth)?,
             _ if info.of == Origin::PandasC => self.fields(object, &info, depth)?,
             _ => return None,
         };
@@ -70,8 +71,9 @@ impl Values<'_> {
         let [flags, size] = [FLAGS, BASIC_SIZE].map(|index| words[index]);
         // A managed dictionary or list of weak references is in front of the object, and its offset is negative.
         let [weak, dict] = [WEAK_OFFSET, DICT_OFFSET].map(|index| u64::try_from(words[index] as i64).unwrap_or(0));
-        let (mut base, mut of) = (kind, Origin::Other);
+        let (mut base, mut of, mut slots) = (kind, Origin::Other, 0);
         for _ in 0..BASES_MAX {
+            slots += self.slots_of(base)?;
             match self.place.type_name(base).as_deref() {
                 Some(name) if name.starts_with("pandas._libs.") => of = Origin::PandasC,
                 Some("PandasObject" | "IndexOpsMixin" | "ExtensionDtype") if of == Origin::Other => of = Origin::Pandas,
@@ -82,9 +84,31 @@ impl Values<'_> {
                 break;
             }
         }
-        let info = TypeInfo { flags, size, weak, dict, of };
+        let info = TypeInfo { flags, size, weak, dict, slots, of };
         self.place.infos.insert(kind, info);
         Some(info)
+    }
+
+    /// The number of attributes that a type's own `__slots__` names.
+    fn slots_of(&mut self, kind: u64) -> Option<u64> {
+        let flags = self.word(kind.checked_add(8 * FLAGS as u64)?)?;
+        if flags & types::HEAP == 0 {
+            return Some(0);
+        }
+        let names = self.word(kind.checked_add(types::slots_at(self.place.interpreter().version.minor))?)?;
+        if names == 0 {
+            return Some(0);
+        }
+        self.word(names.checked_add(HEADER)?).filter(|count| *count <= ATTRIBUTES_MAX)
+    }
+
+    /// Hashes the attributes that `__slots__` names, which are behind the built-in type's part of the object. Unset ones are null.
+    fn slots(&mut self, object: u64, built_in: u64, info: &TypeInfo, depth: u32) -> Option<u64> {
+        let offsets = (built_in / 8..info.size / 8).map(|index| 8 * index);
+        offsets.filter(|offset| ![info.weak, info.dict].contains(offset)).try_fold(info.slots, |sum, offset| {
+            let value = self.word(object.checked_add(offset)?)?;
+            Some(mix(sum, if value == 0 { 0 } else { self.nested(value, depth)? }))
+        })
     }
 
     /// Hashes the fields of an object: those that point to objects by the objects' values, all others by their bits.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyobs_abi::redundancy::Registers;
 use pyobs_abi::stack::{loop_count, native_address};
-use pyobs_model::Touched;
+use pyobs_model::{Touched, package};
 
 use super::calls::Interpreter;
 use super::types::TypeInfo;
@@ -58,6 +58,11 @@ enum Owner {
 /// Whether the thread is in the interpreter's loop, not in code that it called.
 pub fn is_in_loop(sample: &Registers) -> bool {
     sample.natives > 0 && loop_count(sample.native[0]).is_some()
+}
+
+/// The native frames, leaf first.
+fn natives(sample: &Registers) -> &[u64] {
+    &sample.native[..(sample.natives as usize).min(sample.native.len())]
 }
 
 pub struct Place {
@@ -141,7 +146,7 @@ impl Place {
 
     /// Whether the thread is in an extension module, or in a library called by one.
     pub fn is_below_extension(&mut self, sample: &Registers) -> bool {
-        let words = &sample.native[..(sample.natives as usize).min(sample.native.len())];
+        let words = natives(sample);
         let Some(eval) = words.iter().position(|word| loop_count(*word).is_some()) else { return false };
         let interpreter = self.region(native_address(words[eval])).and_then(|region| region.path);
         for word in &words[..eval] {
@@ -152,6 +157,30 @@ impl Place {
             }
         }
         false
+    }
+
+    /// The Python frames called by native code of a library that applies functions to each element, numbered from 0 for
+    /// the innermost.
+    pub fn applied(&mut self, sample: &Registers) -> Vec<usize> {
+        let (mut applied, mut frames) = (Vec::new(), 0);
+        for word in natives(sample) {
+            if let Some(count) = loop_count(*word) {
+                frames += count as usize;
+            } else if frames > 0 && applied.last() != Some(&(frames - 1)) && self.applies(native_address(*word)) {
+                applied.push(frames - 1);
+            }
+        }
+        applied
+    }
+
+    fn applies(&mut self, address: u64) -> bool {
+        let path = self.region(address).and_then(|region| region.path);
+        path.and_then(|path| package::of_file(&path)).is_some_and(|package| package::applies_functions(&package))
+    }
+
+    /// Whether the thread is in the C library or another that the interpreter itself is built on.
+    pub fn is_in_runtime(&mut self, sample: &Registers) -> bool {
+        matches!(self.owner(sample.ip, None), Owner::Runtime)
     }
 
     fn owner(&mut self, address: u64, interpreter: Option<&str>) -> Owner {

@@ -11,9 +11,10 @@ const SAVED_MAX: f64 = 40.0;
 /// known within three points, or six, with a certainty of 95 %.
 const PAIRS_ENOUGH: u32 = 1000;
 const RESULTS_ENOUGH: u32 = 250;
-/// The results that an instruction gets before others that have fewer.
+/// Up to this many results, three of four samples of a call with repeated arguments watch its result; after that, one
+/// of four, until enough results were compared.
 const RESULTS_FIRST: u32 = 30;
-/// A decision holds until the instruction's share of the samples has changed by this factor.
+/// A decision holds until the instruction's share of the samples has changed by more than this fraction of it.
 const CHANGE: f64 = 0.5;
 /// The samples of a process over which shares are taken: the present and the previous period of this many.
 const PERIOD: u32 = 1000;

@@ -1,10 +1,10 @@
-//! How long one turn of a loop takes that calls a library, or in which a library calls a function of the program: from one
-//! result, in the frame of the program, to the next.
+//! How long one turn of a loop takes: the time from one result in a frame of the program to the next. The loop is in
+//! the program and calls a library, or it is in a library and calls a function of the program.
 //!
-//! A sample is in the code of a library, which the program called. The program's frame waits, and the place of the call's
-//! result in it is known. A watchpoint on that place traps when the result comes, and when the next ones come. A function
-//! that a library calls has its frame at the same address each time, so the same works for the result of an instruction in
-//! it that runs once in each call.
+//! While a sample is in library code that the program called, the program's frame waits, and the place of the call's
+//! result in that frame is known. A watchpoint on the place traps at this result and at the next ones. A function that
+//! a library calls has its frame at the same address each time. So the same works for the result of an instruction in
+//! that function, if the instruction runs once per call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -86,14 +86,15 @@ struct Result {
 #[derive(Default)]
 pub struct Turns {
     spots: HashMap<SpotKey, Spot>,
-    /// By the instruction of a library that calls a function of the program: its frame, and the result that was waited for in
-    /// that function. While the library runs its own code, the function has no frame, but will have the same one again.
+    /// By the instruction that leads to the call of a function of the program: the frame of that instruction, and the
+    /// result awaited in the function. While the library runs its own code, the function has no frame, but its next
+    /// frame will be at the same address.
     callbacks: HashMap<SpotKey, (u64, Wanted)>,
 }
 
 impl Turns {
-    /// Where to wait for the results of the calls that a sample is in, if a line of the program calls Python code of a library
-    /// of arrays there, or such code calls a function of the program, and the turns are not known well enough.
+    /// Where to wait for results: in a function of the program that a library calls, else in the program's frame that
+    /// calls Python code of a library of arrays. `None` if the sample is in neither, or enough turns were timed.
     pub fn wanted(&mut self, place: &Place, frames: &[At]) -> Option<Wanted> {
         self.of_callback(place, frames).or_else(|| self.of_call(place, frames))
     }
@@ -107,19 +108,20 @@ impl Turns {
         is_meant.then(|| self.place_of(place, &frames[own], callee)).flatten()
     }
 
-    /// A library calls a function of the program.
+    /// A library calls a function of the program, from Python code of its own or from native code that the program called.
     fn of_callback(&mut self, place: &Place, frames: &[At]) -> Option<Wanted> {
-        let is_meant = |at: &At| at.function.package.as_deref().is_some_and(package::applies_functions);
-        let Some(inner) = frames.windows(2).position(|pair| pair[0].is_own() && is_meant(&pair[1])) else {
-            let library = frames.first().filter(|at| is_meant(at))?;
-            let (_, wanted) = self.callbacks.get(&library.key).filter(|(frame, _)| *frame == library.frame)?;
+        let applies = |at: &At| at.function.package.as_deref().is_some_and(package::applies_functions);
+        let is_callback = |pair: &[At]| pair[0].is_own() && (pair[0].is_applied || applies(&pair[1]));
+        let Some(inner) = frames.windows(2).position(is_callback) else {
+            let caller = frames.first()?;
+            let (_, wanted) = self.callbacks.get(&caller.key).filter(|(frame, _)| *frame == caller.frame)?;
             return self.spots.get(&wanted.key).is_some_and(Spot::is_open).then(|| wanted.clone());
         };
-        let (own, library) = (&frames[inner], &frames[inner + 1]);
+        let (own, caller) = (&frames[inner], &frames[inner + 1]);
         let callee = Callee { name: Arc::clone(&own.function.name), is_callback: true };
         let wanted = self.place_of(place, own, callee)?;
-        if self.callbacks.len() < SPOTS_MAX || self.callbacks.contains_key(&library.key) {
-            self.callbacks.insert(library.key, (library.frame, wanted.clone()));
+        if self.callbacks.len() < SPOTS_MAX || self.callbacks.contains_key(&caller.key) {
+            self.callbacks.insert(caller.key, (caller.frame, wanted.clone()));
         }
         Some(wanted)
     }
@@ -152,7 +154,7 @@ impl Turns {
         }
     }
 
-    /// Takes how long turns took that a watchpoint has seen. Returns the median of all there.
+    /// Adds the median turn that one watchpoint has seen. Returns the median over all watchpoints at the instruction.
     pub fn timed(&mut self, key: SpotKey, turn: u64) -> u64 {
         let Some(Spot { turns, .. }) = self.spots.get_mut(&key) else { return turn };
         turns.insert(turns.partition_point(|of| *of < turn), turn);
@@ -190,8 +192,9 @@ impl Timed {
     /// The number of turns, and how long their median is, in nanoseconds without the traps. Other threads may have run during
     /// a turn, but hardly during most of them.
     ///
-    /// `trap_cost` is what a trap took when pyobs started. It differs between moments and processors, and may be more than
-    /// a turn takes, so what the traps of this watchpoint took counts, if there are several in a turn.
+    /// `trap_cost` was measured when pyobs started. The actual cost varies with time and processor, and the measured
+    /// one may exceed a turn. So if there are several traps in a turn, the minimum that this watchpoint has seen is
+    /// used, up to `COST_MAX` times `trap_cost`.
     pub fn turns(&self, trap_cost: u64) -> Option<(u32, u64)> {
         let (first, last) = (self.results.first()?, self.results.last()?);
         let traps = |from: &Result, to: &Result| u64::from(to.number.saturating_sub(from.number));

@@ -3,6 +3,8 @@
 /// `Py_TPFLAGS_…` (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
 pub const INLINE_VALUES: u64 = 1 << 2;
 pub const MANAGED_DICT: u64 = 1 << 4;
+/// Made by a `class` statement, or by C code at run time.
+pub const HEAP: u64 = 1 << 9;
 pub const LIST: u64 = 1 << 25;
 pub const TUPLE: u64 = 1 << 26;
 pub const DICT: u64 = 1 << 29;
@@ -18,6 +20,8 @@ pub struct TypeInfo {
     /// Where the list of weak references and the dictionary of attributes are in an instance; 0 if it has none there.
     pub weak: u64,
     pub dict: u64,
+    /// How many attributes `__slots__` names, in the type and those that it is based on.
+    pub slots: u64,
     pub of: Origin,
 }
 
@@ -30,14 +34,24 @@ pub enum Origin {
     Other,
 }
 
+/// The offset of `PyHeapTypeObject.ht_slots`, a tuple or null
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/object.h>).
+pub fn slots_at(minor: u8) -> u64 {
+    match minor {
+        0..=8 | 10 | 11 => 856,
+        9 => 848,
+        12.. => 864,
+    }
+}
+
 impl TypeInfo {
     pub fn is(&self, flags: u64) -> bool {
         self.flags & flags != 0
     }
 
-    /// Bytes that belong neither to the built-in type that it is based on, nor to attributes and weak references.
+    /// Bytes that belong neither to the built-in type that it is based on, nor to the dictionary and weak references.
     pub fn own_size(&self, built_in: u64) -> Option<u64> {
-        let slots = [self.weak, self.dict].iter().filter(|offset| **offset > 0).count() as u64;
-        self.size.checked_sub(built_in + 8 * slots)
+        let words = [self.weak, self.dict].iter().filter(|offset| **offset > 0).count() as u64;
+        self.size.checked_sub(built_in + 8 * words)
     }
 }

@@ -11,16 +11,16 @@ use crate::{Access, Touched};
 const NAMES_MAX: usize = 64;
 
 /// Native code is dispatch if more than this share of its accesses is to objects, after allowing for chance:
-/// [`DISPATCH`] for a line that takes single elements out of arrays, `DISPATCH_OF_WHOLE` for any other. Whole arrays
+/// [`DISPATCH`] for a line that takes or sets single elements of arrays, `DISPATCH_OF_WHOLE` for any other. Whole arrays
 /// may be so small that little besides objects is accessed, and larger ones would not help.
 pub const DISPATCH: f64 = 0.7;
 pub(super) const DISPATCH_OF_WHOLE: f64 = 0.92;
-/// The minimum share of Python objects in what dispatch accesses, after allowing for chance. It has three in ten or more.
-/// Static data alone are the constants of a computation.
+/// Dispatch must access Python objects, not only static data, which may be the constants of a computation. This is their
+/// minimum share of both together, after allowing for chance; dispatch has 30 % or more.
 const OBJECTS: f64 = 0.05;
 /// Prefix of the type names of NumPy's arrays and scalars.
 const NUMPY: &str = "numpy.";
-/// How far the share may fall below that if unknown memory counts as data.
+/// How much lower the threshold of dispatch is if accesses to unknown memory count as accesses to data.
 const UNKNOWN: f64 = 0.1;
 /// The share of accesses in element instructions above which a line counts as taking elements. Below it, the elements
 /// are incidental.
@@ -36,7 +36,7 @@ pub struct Accesses {
     pub array: u64,
     pub fixed: u64,
     pub unknown: u64,
-    /// Samples inside an instruction that takes a single element out of an array.
+    /// Samples inside an instruction that takes or sets a single element of an array.
     pub elements: u64,
     /// The arrays of those elements.
     pub elements_of: Names,
@@ -185,7 +185,7 @@ impl Accesses {
     }
 
     /// Whether the native code works on arrays but looks at objects rather than data.
-    pub fn is_dispatch(&self) -> Verdict {
+    pub fn dispatch_verdict(&self) -> Verdict {
         if !self.is_enough() {
             return Verdict::Undecided;
         }

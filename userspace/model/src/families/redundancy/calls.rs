@@ -125,7 +125,7 @@ impl CallSum {
 
     /// Whether most calls repeat: the same arguments and the same result. A function that returns different results for
     /// the same arguments does not qualify, and neither does one whose results were not seen.
-    pub fn are_repeated(&self) -> Verdict {
+    pub fn repetition_verdict(&self) -> Verdict {
         let arguments = Verdict::of(self.same, self.compared, EQUAL);
         arguments.max(Verdict::of(self.same_results, self.results, EQUAL))
     }

@@ -6,7 +6,7 @@ use super::{Accesses, CallFrom, CallSum, Line, Origin, PairOf, PairSum};
 use crate::families::places::{OfProcess, Placed, Places, reassign};
 use crate::{Access, Place, ProcessRef, Selection, Touched};
 
-/// How many lines, and lines with their callers, have sums. Those of accesses have up to 64 names.
+/// Limits the lines with sums of stores, and the lines and callers with sums of accesses, each with up to 64 names.
 const LINES_MAX: usize = 1 << 12;
 /// How many pairs of places, and calls at lines, have sums.
 const PAIRS_MAX: usize = 1 << 16;

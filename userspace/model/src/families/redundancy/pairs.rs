@@ -56,12 +56,12 @@ impl PairSum {
     }
 
     /// Whether most accesses find or leave an equal value.
-    pub fn are_equal(&self) -> Verdict {
+    pub fn equality_verdict(&self) -> Verdict {
         Verdict::of(self.equal, self.compared, EQUAL)
     }
 
     /// Whether most stores are never read.
-    pub fn are_unread(&self) -> Verdict {
+    pub fn unread_verdict(&self) -> Verdict {
         Verdict::of(self.unread, self.looked, EQUAL)
     }
 
