@@ -97,13 +97,16 @@ impl CodeObject {
     ///   (in free-threaded builds minus the thread's own copy of the bytecode), for the running frame and its
     ///   callers alike.
     ///
-    /// `memory` is that of the code object's process. Fails with [`Reason::LineUnknown`] if the table was not
-    /// read or no longer exists.
+    /// `memory` is that of the code object's process. Fails with [`Reason::ProcessGone`] if that has ended, and with
+    /// [`Reason::LineUnknown`] if the table was not read or no longer exists.
     pub fn line(&self, lasti: i32, memory: &impl Memory) -> Result<Option<u32>, Reason> {
         let Ok(address) = u32::try_from(lasti) else { return Ok(Some(self.first_line)) };
         match &self.lines {
             Lines::Short(table) => Ok(table.line(address)),
-            Lines::Long(table) => table.line(memory, address).map_err(|_| Reason::LineUnknown),
+            Lines::Long(table) => table.line(memory, address).map_err(|error| match unreadable(&error) {
+                Reason::ProcessGone => Reason::ProcessGone,
+                _ => Reason::LineUnknown,
+            }),
             Lines::NotRead(_) => Err(Reason::LineUnknown),
         }
     }

@@ -379,7 +379,8 @@ fn python(
     }
     let line_in = |pid, offset| code.line(offset, &ProcessMemory::new(pid));
     let line = raw.offset().map_or(Ok(None), |offset| {
-        line_in(watched.pid, offset).or_else(|reason| parent.map_or(Err(reason), |parent| line_in(parent, offset)))
+        let of_parent = |reason| parent.map_or(Err(reason), |parent| line_in(parent, offset).map_err(|_| reason));
+        line_in(watched.pid, offset).or_else(of_parent)
     });
     if let Err(reason) = line {
         events.push(Event::Loss { at, reason, count: 1 });

@@ -293,6 +293,8 @@ fn a_long_line_table_is_read_again_for_each_line() {
         [0, 2, 39_998, 40_000].map(|lasti| code.line(lasti, &process)),
         [43, 44, 20_042, 0].map(|line| Ok((line != 0).then_some(line)))
     );
+    let gone = Process { error: Some(libc::ESRCH), ..plain() };
+    assert_eq!(code.line(0, &gone), Err(Reason::ProcessGone));
     let left_out = read_code(&process, CODE, seen(), &layout(), None, LongTables::LeaveOut).unwrap();
     assert!(left_out.leaves_out_lines());
     process.objects[3].1[50_000] = 0xff;
