@@ -8,7 +8,7 @@ use std::{env, io};
 
 /// How many cases of one run may need a retry.
 pub const MOST: usize = 3;
-/// The number of recent runs in which the same case may not need a second retry.
+/// The number of recent runs in which a case may need at most one retry.
 pub const RUNS: usize = 10;
 
 /// The notes of the run that just ended, named by `cargo xtask test`. The history of recent runs lies beside it.

@@ -141,7 +141,7 @@ impl Running {
         texts.filter(|text| text.contains("link_type:\tperf\n")).count()
     }
 
-    /// Whether it is waiting for the kernel to remove probes.
+    /// Whether pyobs is waiting for the kernel to remove probes.
     pub fn is_detaching(&self) -> bool {
         let mut names = self.entries("task").filter_map(|path| std::fs::read_to_string(path.join("comm")).ok());
         names.any(|name| name == "detach\n")
@@ -256,9 +256,9 @@ impl Recording {
         self.stacks().into_iter().filter(|stack| stack.pid == pid).collect()
     }
 
-    /// Asserts that nothing was lost but frames of code, threads and processes that start or end at that moment. While
-    /// modules are imported, code objects die within milliseconds, and their names can no longer be read. At most this
-    /// share of the samples may have such frames.
+    /// Asserts that the only losses are due to code, threads and processes that started or ended at that moment, and that
+    /// at most `share` of the samples have such frames. While modules are imported, code objects die within milliseconds,
+    /// before their names are read.
     #[track_caller]
     pub fn lost_only_what_died(&self, share: f64) {
         let died = self.share_of_what_died();

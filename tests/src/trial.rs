@@ -14,7 +14,7 @@ use crate::{flaky, folder};
 const SECOND_TRIES_MAX: usize = flaky::MOST;
 static SECOND_TRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// How many cases of one program run at once, of those that may run beside another.
+/// The maximum number of cases of one program that run at once. Only cases marked with [`Case::beside`] do.
 const AT_ONCE: usize = 2;
 /// A case that must run alone takes this lock for writing, any other for reading.
 static ALONE: RwLock<()> = RwLock::new(());

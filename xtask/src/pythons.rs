@@ -42,7 +42,7 @@ pub(crate) struct Found {
 }
 
 const OLDEST: (u32, u32) = (3, 6);
-/// Must also compile on Python 2, so that it is named in the output instead of a syntax error.
+/// Must also run on Python 2, so that the output names that interpreter instead of showing a syntax error.
 const IDENTITY: &str = "import sys, platform; flags = getattr(sys, 'abiflags', ''); \
     print('%s %d.%d.%d%s' % ((platform.python_implementation(),) + sys.version_info[:3] + ('t' if 't' in flags else '',)))";
 

@@ -25,7 +25,7 @@ const OLD: [(&str, &str, &str); 2] =
     [("Debian 10", "buster", "PYOBS_DEBIAN_10"), ("Debian 11", "bullseye", "PYOBS_DEBIAN_11")];
 /// Enough for `record -- python3`.
 const OLD_PYTHON: &str = "python3-minimal";
-/// A mirror for the releases that apt's own mirror no longer has.
+/// The variable that names a mirror for the releases that apt's own mirror no longer has.
 const ARCHIVE: &str = "PYOBS_DEBIAN_ARCHIVE";
 /// The keys of releases that are no longer supported.
 const OLD_KEYS: &str = "/usr/share/keyrings/debian-archive-removed-keys.gpg";

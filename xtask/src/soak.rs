@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: whether anything of pyobs grows while it watches a busy machine for a long time, whether anything is
-//! left when it is killed, and whether programs survive that it is attached to them a thousand times.
+//! `cargo xtask soak`: checks that pyobs does not grow while it watches a busy machine for a long time, that it leaves
+//! nothing behind when it is killed, and that programs survive a thousand attachments.
 
 use std::{
     fs,

@@ -4,7 +4,8 @@
 pub const KEEP: u32 = 0;
 /// The families that are on: bits of `FAMILY_*` below.
 pub const FAMILIES: u32 = 1;
-/// Nanoseconds of sleep for each stack, among similar sleeps of a thread. The stack of a longer sleep is always taken.
+/// Similar sleeps of a thread give about one stack per this many nanoseconds of sleep, and fewer after the first 64
+/// stacks. If the sleeps are longer than this on average, each of them gives one.
 pub const SLEEP_PERIOD: u32 = 2;
 /// Nanoseconds between two wake-ups of user space for code that it may not know. Stacks in between wait for the next.
 pub const WAKE_GAP: u32 = 3;
@@ -48,7 +49,7 @@ pub mod counted {
     pub const NEW: u64 = 1;
     /// All. No transfer that was followed is under way any more.
     pub const ALL: u64 = 2;
-    /// Those of UCXX whose registration was not seen because all transfers were only counted then.
+    /// UCXX transfers that were registered while all transfers were only counted, so their registration is unknown.
     pub const UNREGISTERED: u64 = 3;
 }
 

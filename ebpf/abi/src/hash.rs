@@ -1,4 +1,5 @@
-//! The hash for everything that needs to be told apart and not defended: multiplicative hashing, word by word.
+//! The hash for values that must differ but need no protection against collision attacks: multiplicative hashing, word
+//! by word.
 
 /// 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -182,7 +182,7 @@ impl Check {
     }
 }
 
-/// The end of a text. It goes into a check after the number of characters, and is long enough to tell generated names
+/// The last bytes of a text. They go into the check word after the text's length, and suffice to tell generated names
 /// and files apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {

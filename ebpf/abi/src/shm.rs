@@ -49,8 +49,8 @@ shared!(Range, 16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub ranges: [Range; 4],
-    /// In `SHM_HOLDERS`, 1 once the kernel side has seen the process get a segment. User space removes its own entry of
-    /// a process that holds nothing, unless this is set.
+    /// In `SHM_HOLDERS`, 1 once the kernel side has seen the process get a segment. User space adds an entry before it
+    /// scans a process, and removes the entry if the process holds nothing, unless this is set.
     pub has_gained: u64,
 }
 

@@ -159,8 +159,8 @@ shared!(Future, 24);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// Counts of what it has done, by [`deed`].
-    pub counts: [u64; deed::COUNT],
+    /// Counts of what it has done, by [`activity`].
+    pub counts: [u64; activity::COUNT],
     /// The transfer of several buffers whose parts the thread is making, the address of that call's return address, the
     /// return address itself, and the flags of the transfer.
     pub parent: u64,
@@ -178,7 +178,7 @@ pub struct Thread {
     /// itself.
     pub unknown_stack: u64,
     pub unknown_return: u64,
-    /// The request of UCX whose callback it was last called for.
+    /// The UCX request for which a completion callback was last called on this thread.
     pub called_back: u64,
     /// The function of UCXX that it last passed as a callback, while transfers are only counted.
     pub of_ucxx: u64,
@@ -187,7 +187,7 @@ pub struct Thread {
 shared!(Thread, 152);
 
 /// What threads do with transfers.
-pub mod deed {
+pub mod activity {
     /// Begins a transfer.
     pub const REGISTER: usize = 0;
     /// Submits a transfer to UCX.

@@ -121,8 +121,8 @@ fn end(number: u32, result: i64) {
     }
 }
 
-/// Sends the stack of a watched process that made a segment or an arena. User space has to look at once, because a
-/// program that only makes a segment may end in a moment, and its names with it. Not inlined, to keep the caller's
+/// Sends the stack of a watched process that made a segment or an arena. The record is urgent: a program that only
+/// makes a segment may exit at once, and then its functions can no longer be named. Not inlined, to keep the caller's
 /// frame small.
 #[inline(never)]
 fn send_birth(kind: u32, detail: [u64; 2]) {

@@ -1,8 +1,8 @@
-//! Executable mappings: which process has new code, and of which file. User space finds interpreters and functions by
-//! them.
+//! Executable mappings: which process has new code, and from which file. User space needs them to find interpreters
+//! and to name functions.
 //!
-//! Perf's side-band records say the same, but the kernel builds one for each mmap and munmap of the machine before it
-//! checks who wants it. They stay off where programs at system calls run anyway. An exec maps its program and loader
+//! Perf's side-band records report the same, but the kernel builds one for each mmap and munmap on the machine before
+//! it checks who wants it. So they stay off if programs at system calls run anyway. An exec maps its program and loader
 //! without a system call, so [`report_exec`] reports the program; the loader's own calls report the rest.
 
 use pyobs_abi::{

@@ -49,7 +49,7 @@ static EVAL_STATE: Array<u64> = Array::with_max_entries(state::COUNT, 0);
 pub fn eval_call_enter(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     let hit = Hit::of(&context);
-    if hit.is_paid() && hit.counts() {
+    if hit.charge() && hit.counts() {
         let _ = enter(&hit);
     }
     0
@@ -60,7 +60,7 @@ pub fn eval_call_enter(context: ProbeContext) -> u32 {
 pub fn eval_call_exit(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
     let hit = Hit::of(&context);
-    if hit.is_paid() && hit.counts() {
+    if hit.charge() && hit.counts() {
         let _ = exit(&hit);
     }
     0
@@ -87,7 +87,7 @@ impl Hit {
 
     /// Adds its cost to the window's. False if no window is open, or the budget is spent.
     #[inline(always)]
-    fn is_paid(&self) -> bool {
+    fn charge(&self) -> bool {
         add(state::HITS, 1);
         add(state::SPENT, self.cookie.cost());
         let limit = get(state::LIMIT);

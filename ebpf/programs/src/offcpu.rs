@@ -37,7 +37,7 @@ use crate::common::{
     task::TypedTask,
     walk::{SLOT_TASK, Walk},
 };
-use sleeper::{awake, claim, find, is_drawn, key, make, sleeper, slot, tick};
+use sleeper::{awake, claim, draw, find, key, make, sleeper, slot, tick};
 
 /// futex(2).
 const FUTEX: u32 = 202;
@@ -48,14 +48,15 @@ const WAKING_FRAMES: usize = 32;
 const OWN_FRAMES: u64 = 2;
 /// `TASK_DEAD` of `__state`: <https://github.com/torvalds/linux/blob/v6.1/include/linux/sched.h>
 const DEAD: u32 = 0x80;
-/// After this many nanoseconds, a sleeper has ended without being seen, and the loss of its element is not counted.
+/// A thread that has slept for this many nanoseconds is assumed to have ended unseen, so the reuse of its element does
+/// not count as a loss.
 const STALE: u64 = 3_600_000_000_000;
 /// The result of a lookup in the table of processes is valid for this many jiffies: that a thread is watched, or that
 /// it is not.
 const WATCHED_TICKS: u64 = 256;
 const UNWATCHED_TICKS: u64 = 8;
-/// The GIL is looked for in this many first sleeps on unknown futexes, and then in one of this many. A thread may have
-/// no thread state yet, or get another one later.
+/// A thread's first sleeps on unknown futexes, up to this many, look for its GIL; after that, one in this many does. A
+/// thread may have no thread state yet, or get another one later.
 const TRIES: u32 = 64;
 
 /// Scratch space for the stack of the thread that wakes another.
@@ -140,7 +141,7 @@ fn sleeps(context: &BtfTracePointContext, now: u64) {
     };
     sleeper.slot = number as u16;
     (sleeper.since, sleeper.woken) = (now, 0);
-    sleeper.fresh = is_drawn(sleeper, number, now);
+    sleeper.fresh = draw(sleeper, number, now);
     if sleeper.fresh != 0 {
         (sleeper.waker_pid, sleeper.waker_tid) = (0, 0);
         let born = slot(sleeper, number).born;
@@ -245,9 +246,9 @@ fn holder(process: &Process, gil: u64) -> Option<u64> {
     gil::holder_at(LAYOUTS.get(process.layout)?, gil)
 }
 
-/// Sends what the GIL's holder runs while the current thread waits, whose stack was taken at the time `stack`. The
-/// holder's frames are in the same memory. It runs on meanwhile, so a frame can be gone while it is read, and then the
-/// walk ends there.
+/// Sends the Python frames of the GIL's holder while the current thread waits. `stack` is the time at which the stack
+/// of the waiter was taken. The holder keeps running, so a frame can be freed while it is read; the walk then ends
+/// there.
 #[inline(always)]
 fn hold(process: &Process, state: u64, stack: u64, number: u32) {
     let Some(layout) = LAYOUTS.get(process.layout) else { return };
@@ -300,12 +301,12 @@ pub fn offcpu_waking(context: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Whether the current thread is not the waker but was interrupted by it. True if that is unknown.
+/// Whether the waker is an interrupt, not the current thread that it interrupted. True if that is unknown.
 ///
-/// What interrupts a thread's own code runs on the thread's kernel stack, like its system calls. What interrupts the
-/// kernel has a stack of its own (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/asm/irq_stack.h>), but
-/// so have the softirqs that a system call leaves behind, as for a message to the same machine. There only the frames
-/// tell, which takes microseconds.
+/// An interrupt of user code runs on the thread's kernel stack, as the thread's system calls do. An interrupt of kernel
+/// code runs on a separate stack (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/asm/irq_stack.h>). So
+/// do the softirqs that a system call raises, for example by sending a message to the same machine. On that stack only
+/// the frames distinguish the two, and reading them takes microseconds.
 #[inline(always)]
 fn in_interrupt(context: &BtfTracePointContext) -> bool {
     // The context is the tracepoint's arguments, on the stack of the thread that hits it.

@@ -18,7 +18,7 @@ use pyobs_abi::{
     control::{COUNTED, counted},
     probe::Call,
     record::Loss,
-    ucx::{Early, NOWHERE, Transfer, callback, deed, flags, operation},
+    ucx::{Early, NOWHERE, Transfer, activity, callback, flags, operation},
 };
 
 use self::{
@@ -75,15 +75,15 @@ fn follow(context: &ProbeContext, which: u64) -> Option<u64> {
     if let Some(thread) = thread() {
         // SAFETY: the pointer is to an element of the map; the key is the current thread.
         unsafe {
-            (*thread).counts[deed::SUBMIT] += 1;
+            (*thread).counts[activity::SUBMIT] += 1;
             if is_new {
-                (*thread).counts[deed::REGISTER] += 1;
+                (*thread).counts[activity::REGISTER] += 1;
                 // UCXX fetches a message that has arrived.
                 if (*thread).current_stack > call.stack && submission.operation() == operation::AM_RECV {
                     transfer.flags |= (*thread).current_flags as u32 & (flags::UCXX | flags::RENDEZVOUS);
                 }
             } else if transfer.register_tid != call.thread as u32 {
-                (*thread).counts[deed::DISPATCH] += 1;
+                (*thread).counts[activity::DISPATCH] += 1;
             }
         }
     }
@@ -223,9 +223,10 @@ pub fn ucx_complete(context: ProbeContext) -> u32 {
     0
 }
 
-/// A request is freed. If no callback has completed it, it was completed before; for one of UCXX, the status comes
-/// next. The cookie is the distance from the request back to the library's own part of it, which begins with its
-/// status, or 0: <https://github.com/openucx/ucx/blob/v1.18.0/src/ucp/core/ucp_request.h>
+/// A request is freed. If it is still pending here, no callback has reported its completion. A request of UCX then
+/// completes here; one of UCXX completes when UCXX sets its status, which comes next. The cookie is the distance from
+/// the request back to the library's own part of it, which begins with the status; 0 if unknown:
+/// <https://github.com/openucx/ucx/blob/v1.18.0/src/ucp/core/ucp_request.h>
 #[uprobe]
 pub fn ucx_free(context: ProbeContext) -> u32 {
     probe::stay_on_the_threads_stack(&context);
@@ -257,8 +258,8 @@ fn own_status(handle: u64, before: u64) -> Option<i32> {
     (status <= 0).then_some(status)
 }
 
-/// UCXX frees a request while it completes it. An unknown request began before probes could see it. If a callback was
-/// called for it, that has counted it.
+/// Counts a UCXX transfer whose beginning was not seen. UCXX frees a request while it sets the status of its own, so an
+/// unknown request that is freed within such a call is one. If its callback was called, `EARLY` has it already.
 #[inline(always)]
 fn half_seen(handle: u64, stack: u64) {
     let Some(thread) = thread() else { return };
@@ -284,7 +285,7 @@ fn complete(mut transfer: Transfer, status: Option<i32>, stack: u64) {
     if let Some(thread) = thread() {
         // SAFETY: the pointer is to an element of the map; the key is the current thread.
         unsafe {
-            (*thread).counts[deed::COMPLETE] += 1;
+            (*thread).counts[activity::COMPLETE] += 1;
             (*thread).current = transfer.id;
             (*thread).current_stack = stack;
             (*thread).current_flags = transfer.flags.into();
@@ -310,7 +311,7 @@ pub fn ucx_message(context: ProbeContext) -> u32 {
     if let Some(thread) = thread() {
         // SAFETY: as in `complete`.
         unsafe {
-            (*thread).counts[deed::COMPLETE] += u64::from(is_all);
+            (*thread).counts[activity::COMPLETE] += u64::from(is_all);
             (*thread).current = if is_all { transfer.id } else { 0 };
             (*thread).current_stack = call.stack;
             (*thread).current_flags = (transfer.flags | if is_all { 0 } else { flags::RENDEZVOUS }).into();

@@ -55,7 +55,7 @@ fn paced() {
     assert_eq!((json::count(count, "/failed"), json::count(count, "/immediate")), (0, 0), "{count:#}");
     assert_eq!(recording.report["loss"], serde_json::json!({}));
     let every = json::count(count, "/told_every");
-    assert!(every >= 6 && sheds(&recording, &format!("one in {every} is told of singly")), "{}", recording.report);
+    assert!(every >= 6 && sheds(&recording, &format!("one in {every} is reported singly")), "{}", recording.report);
     // The rate is known after a quarter of a second. The tags are the numbers of the sends.
     let later = by_tag(&recording, None).range(called / 2..).count() as u64;
     assert!((called / 2 / (every * 2)..called / 2 / 3).contains(&later), "{later} of {called}, {count:#}");

@@ -147,7 +147,7 @@ pub fn is_calm(stderr: &str) {
         assert!(line.starts_with("pyobs: "), "not a sentence of pyobs: {line:?} in {stderr}");
         assert!(!line.chars().any(char::is_control), "a control character on stderr: {line:?}");
         assert!(line.len() <= SENTENCE_MAX, "a sentence of {} bytes: {:.200}…", line.len(), line);
-        for alarm in ["panicked", "a mistake in pyobs itself", "RUST_BACKTRACE", "stack backtrace"] {
+        for alarm in ["panicked", "a bug in pyobs", "RUST_BACKTRACE", "stack backtrace"] {
             assert!(!line.contains(alarm), "pyobs has a bug: {stderr}");
         }
     }

@@ -67,8 +67,8 @@ impl<Owner: PartialEq, Thing> HeldUp<Owner, Thing> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Like [`run_for`], for work on a thing. Fails at once if a thing that `is_it` considers the same has
-    /// blocked work recently.
+    /// Like [`run_for`], for work on one of an owner's things. Fails at once if work on the same thing, as judged
+    /// by `is_it`, has blocked recently, or if work on several of the owner's things has (`TIMES_MAX`).
     pub fn run<T: Send + 'static>(
         &self,
         (owner, thing): (Owner, Thing),

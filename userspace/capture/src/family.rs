@@ -8,7 +8,7 @@
 //! - **Session.** [`FamilySpec::start`] loads and attaches what the family needs and creates its collector.
 //!   At that point running processes are known, and the samplers are not attached yet. If it fails, the
 //!   family is left out and the others run. [`Collector::begin`] marks the beginning of the recording:
-//!   everything is attached, and times are relative to it. Then come turns of the loop, 4 to 400 ms apart:
+//!   everything is attached, and times are relative to it. Then come turns of the loop, 1 to 400 ms apart:
 //!   first the records in the ring buffer, in the order in which the kernel sent them, then
 //!   [`Collector::advance`]. [`Collector::stop`] comes before the last records, and an `advance` with
 //!   [`Context::at_the_end`] after them.
@@ -243,7 +243,7 @@ pub trait Collector {
     /// Runs one turn of the loop.
     fn advance(&mut self, _context: &mut Context) {}
 
-    /// When it needs the next turn, if not within 400 ms.
+    /// How soon it needs the next turn; `None` if the usual interval of at most 400 ms is short enough.
     fn next_due(&self) -> Option<Duration> {
         None
     }

@@ -28,13 +28,13 @@ pub fn tick() -> Nanos {
 /// Returns large blocks to the system as soon as they are freed. Otherwise, when the first one is freed (a
 /// library read for inspection), glibc raises its threshold and keeps such blocks, and tens of megabytes stay
 /// resident for good.
-pub fn keep_no_large_blocks() {
+pub fn return_large_blocks_eagerly() {
     const LARGE: libc::c_int = 256 << 10;
     // SAFETY: sets a parameter of the allocator; no memory is passed.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
 }
 
-/// The pids of all processes except our own and kernel threads.
+/// The pids of all processes except our own. Kernel threads are included.
 pub fn processes() -> io::Result<Vec<u32>> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc")?;

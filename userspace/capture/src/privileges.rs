@@ -35,7 +35,7 @@ pub struct Dropped {
 }
 
 #[derive(Debug, Error)]
-#[error("rights that are needed no more could not be given up ({step}): {error}; try `pyobs doctor`")]
+#[error("privileges that are no longer needed could not be dropped ({step}): {error}; try `pyobs doctor`")]
 pub struct DropError {
     step: &'static str,
     error: io::Error,

@@ -70,7 +70,7 @@ impl Session {
     /// that is `cpu`, or every requested family.
     pub fn start(options: &Options) -> Result<Self, StartError> {
         preflight::check()?;
-        machine::keep_no_large_blocks();
+        machine::return_large_blocks_eagerly();
         let cpu_at_start = clocks::cpu_time();
         let mut requested = Requested::new(options);
         let mut object = open(options)?;
@@ -85,7 +85,7 @@ impl Session {
         let sideband = system_calls::choose(&mut requested, &mut object, &cpus)?;
         let notices = sideband.iter().flat_map(Sideband::files);
         let poll_schedule = PollSchedule::new(notices, &object.records).map_err(StartError::Wait)?;
-        object.call_at_most_each(PollSchedule::CALL_GAP);
+        object.set_wake_gap(PollSchedule::CALL_GAP);
         let start = machine::monotonic();
         let context = Context::new(object, Processes::new(&options.targets, start, native), start);
         let copies = matches!(options.walk, Walk::Copied { .. }).then(Copies::default);
@@ -211,7 +211,7 @@ impl Session {
         self.pipeline.settle();
         let news = self.news();
         if let Some(gap) = self.poll_schedule.found(news) {
-            self.pipeline.context.object.call_at_most_each(gap);
+            self.pipeline.context.object.set_wake_gap(gap);
         }
         self.pipeline.advance();
         if self.cost_at.elapsed() >= COST_PERIOD {

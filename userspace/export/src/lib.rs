@@ -139,7 +139,10 @@ fn probes_of(weight: Weight) -> String {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the recording has no `{0}` data, for {probes} off; record with it on, or leave --weight out", probes = probes_of(*.0))]
+    #[error(
+        "the recording has no `{0}` data, because {probes} off; record with it on, or leave --weight out",
+        probes = probes_of(*.0)
+    )]
     NoData(Weight),
     #[error(
         "the recording has no samples, waits, transfers or memory, for {} were off; leave --probe out",

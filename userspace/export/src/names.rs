@@ -148,7 +148,7 @@ pub(crate) fn unit(weight: Weight) -> &'static str {
 pub(crate) fn empty_selection(weight: Weight) -> &'static str {
     match weight {
         Weight::Cpu => "no samples",
-        Weight::Redundant => "no samples that changed nothing",
+        Weight::Redundant => "no redundant samples",
         Weight::OffCpu | Weight::Gil => "no waits",
         Weight::Bytes => "no memory that is held",
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::{ArenaId, History, MemInfoId, Nanos, Pid, ProcessRef, SegmentId, StackId};
 
-/// How many ended regions are kept, the latest. Lookups at an earlier time find nothing of those before.
+/// How many ended regions are kept: the latest ones. Lookups do not find regions that ended earlier.
 const PAST_MAX: usize = 1 << 18;
 const REPORTED_MAX: usize = 1 << 17;
 /// Limits the live regions. Lookups find nothing of regions that begin beyond it.

@@ -422,7 +422,7 @@ fn the_finding_says_what_the_holder_does() {
         finding.detail.clone()
     };
     for (ran, asleep, said) in [
-        (9 * SECOND, 0, "it runs native code that keeps the GIL."),
+        (9 * SECOND, 0, "the holder runs native code that keeps the GIL."),
         (3 * SECOND, 0, "It was runnable for 10.00 s and got the CPU for 3.00 s of it"),
         (SECOND, 9 * SECOND, "It slept for at least 5.00 s of that time, in code that keeps the GIL."),
     ] {

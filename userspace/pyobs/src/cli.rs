@@ -276,7 +276,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_budget(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| "this is not a number of percent, such as 0.5".to_owned())?;
+    let percent: f64 = text.parse().map_err(|_| "this is not a percentage, such as 0.5".to_owned())?;
     if percent.is_finite() && percent > 0.0 { Ok(percent) } else { Err("a budget is more than 0 percent".to_owned()) }
 }
 

@@ -96,10 +96,7 @@ pub(crate) fn say_panics_in_one_sentence() {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
         let place = info.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
-        say(&format!(
-            "a mistake in pyobs itself{place}: {text}; please report it at {}/issues",
-            env!("CARGO_PKG_REPOSITORY")
-        ));
+        say(&format!("a bug in pyobs{place}: {text}; please report it at {}/issues", env!("CARGO_PKG_REPOSITORY")));
         std::process::exit(1);
     }));
 }

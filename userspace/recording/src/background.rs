@@ -13,7 +13,7 @@ use crate::{Error, Writer};
 
 /// How many events may wait for the disk, about 100 MiB. Beyond that, events are dropped and counted.
 const QUEUE_MAX: usize = 500_000;
-/// [`Writer::append`] commits when it is called.
+/// How often [`Writer::append`] is called while events wait for a commit. It commits only when it is called.
 const APPEND_EVERY: Duration = Duration::from_millis(400);
 /// Events are collected for this long, or until there are this many, because each batch wakes the thread and waits for the
 /// disk several times. The caller comes by every 400 ms and a batch is committed at once, so a recording that is cut off lacks
@@ -111,7 +111,8 @@ fn write(mut writer: Writer, queue: &Receiver<Vec<Event>>, waiting: &AtomicUsize
     }
 }
 
-/// Drops the events that no other event refers to. Returns their number, which a loss among `events` states as well.
+/// Drops the most frequent kinds of events, to which no other event refers, and adds a loss with their number to
+/// `events`. Returns that number.
 fn thin_out(events: &mut Vec<Event>) -> u64 {
     let (mut dropped, mut last) = (0, Nanos(0));
     events.retain(|event| match event {

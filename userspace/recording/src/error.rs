@@ -12,7 +12,7 @@ pub enum Error {
     NotFound(Shown),
     #[error("{0}: its folder does not exist; create it, or give another place with -o FILE")]
     NoFolder(Shown),
-    #[error("{0}: you have no right to read it; ask its owner, or run pyobs as its owner")]
+    #[error("{0}: permission denied; ask its owner for read access, or run pyobs as its owner")]
     NotReadable(Shown),
     #[error("{0}: it cannot be written here; give another place with -o FILE")]
     NotWritable(Shown),

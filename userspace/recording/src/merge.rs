@@ -26,7 +26,7 @@ struct Block {
     rest: Nanos,
 }
 
-/// In place of the time columns of a table whose rows are in time order already.
+/// Passed instead of time columns for a table whose rows are already in time order.
 pub(crate) const IN_ORDER: &[&str] = &["NULL"];
 
 /// Events and their times, in the order of the rows.
@@ -143,7 +143,7 @@ impl<'m> Merge<'m> {
         Ok(())
     }
 
-    /// Adds a table that another reader reads too, and whose damage that one counts.
+    /// Adds a table that is also read elsewhere. Its damage is counted there, not here.
     pub(crate) fn again<T: Table>(
         &mut self,
         reading: &mut Reading<'_>,

@@ -166,7 +166,7 @@ fn refuse(path: &Path, error: rusqlite::Error) -> Error {
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             Error::NotReadable(path.into())
         }
-        Some(ErrorCode::NotADatabase) => Error::corrupt(path, "its first page makes no sense"),
+        Some(ErrorCode::NotADatabase) => Error::corrupt(path, "its first page is not valid"),
         _ => Error::sqlite(path, error),
     }
 }

@@ -31,8 +31,8 @@ pub(crate) enum Sort {
     /// The row id.
     Key,
     Plain,
-    /// A column that older recordings lack. These columns are in the order in which they were added, and a recording has the first
-    /// of them.
+    /// A column that older recordings lack. Such columns are in the order in which they were added: an older recording has
+    /// only the first few, or none.
     Newer,
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn run(statement: &mut Statement<'_>, values: &[ValueRef<'_>]) -> rus
 /// - `#[upsert]`: a method that inserts a row with these columns only, or updates those after the arrow if the row exists.
 /// - `#[key]`: the row id, if other tables refer to it.
 /// - `#[sparse]`: columns that are NULL in most rows. `RowType::of` takes the other columns and leaves these empty.
-/// - `#[newer]`: `None` for an older recording, which has the first of these columns, or none. Add further ones at the end.
+/// - `#[newer]`: a column that older recordings lack, where its value is `None`. Add further ones at the end.
 /// - `#[model]`, before all others: the row type is one of the model's.
 /// - `#[view("query")]`, alone: a view, which has no row type in Rust.
 macro_rules! tables {

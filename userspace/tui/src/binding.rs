@@ -94,7 +94,7 @@ pub(crate) static PROMPT: Keys = Keys {
     title: "Typing a pattern",
     bindings: &[
         bind(&[Enter], Action::Accept, "keep", "keep the pattern"),
-        bind(&[Esc], Action::Cancel, "cancel", "put back what was there before"),
+        bind(&[Esc], Action::Cancel, "cancel", "restore the previous pattern"),
         bind(&[Backspace], Action::Erase, "", "erase a character"),
         bind(&[Ctrl('u')], Action::EraseAll, "clear", "erase all"),
         bind(&[Ctrl('c')], Action::Quit, "", "quit"),

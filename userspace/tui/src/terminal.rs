@@ -53,7 +53,7 @@ pub(crate) struct TerminalGuard {
 impl TerminalGuard {
     pub(crate) fn take() -> io::Result<Self> {
         if !stdout().is_terminal() {
-            return Err(io::Error::other("the dashboard needs a terminal, and standard output is none"));
+            return Err(io::Error::other("the dashboard needs a terminal, and standard output is not one"));
         }
         let previous_hook: Arc<PanicHook> = Arc::from(std::panic::take_hook());
         let elsewhere = Arc::new(Mutex::new(Vec::new()));

@@ -32,7 +32,7 @@ is glibc's; musl : dynamic): `report` 1.36, `export --format firefox` 1.33, `doc
 `musl-gcc` beside the C compiler. Static glibc is as fast as shared glibc and needs no second toolchain.\n";
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// A text on the first screen; the clock stops before it.
+/// A word on the first screen, which ends the run. Only the time of the first screen is used.
 const TAB: &str = "Frames";
 /// The number of pairs for verbs that take milliseconds, for verbs that read a recording, and for those that take
 /// seconds.

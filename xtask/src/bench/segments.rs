@@ -21,7 +21,7 @@ enum Judged {
 const PAIRED: [(&str, Judged); 3] =
     [("pairs", Judged::Longer(2.0)), ("compute", Judged::Kernel(0.2)), ("objects", Judged::Kernel(0.2))];
 const ROUNDS: paired::Rounds = (7, "4.0");
-/// Maps a segment as often as possible for three seconds, and prints the rate of these events.
+/// Maps and unmaps a segment up to 50,000 times a second for three seconds. Prints the rate of both events together.
 const BURST: &str = "\
 import ctypes, os, time
 libc = ctypes.CDLL(None)

@@ -26,7 +26,8 @@ const GOOD: usize = 2;
 const FOUND_ALONE: f64 = 0.9;
 const FOUND_HIDDEN: f64 = 0.8;
 const ACCUSED: f64 = 0.01;
-/// Says that operands are read again, which is no waste by itself. It is all that can be found of a term that never changes.
+/// A finding that operands are read again, which is not waste by itself. It counts only for the waste `invariant`, a term
+/// that never changes, because nothing else can be found there.
 const REREAD: &str = "redundancy/reread";
 const INVARIANT: &str = "invariant";
 

@@ -27,7 +27,7 @@ const TRIPS: [(u64, Rounds); 2] = [(64 << 10, (6, SETTLED)), (1 << 20, (4, SETTL
 const SLOWER: f64 = 0.03;
 const TRAPS: f64 = 6.0;
 const TRAP_US: f64 = 4.0;
-/// Above some rate, transfers are only counted after the first second, and UCXX's after two.
+/// Long enough to reach the state in which fast transfers are only counted: after one second, with UCXX after two.
 const LONG: Rounds = (5, "8.0");
 const MIB: f64 = 1024.0 * 1024.0;
 /// Transfers as fast as possible, by as many threads as a small machine has CPUs, and the goal per second.

@@ -12,12 +12,12 @@ use super::{
 };
 
 const VERSION: &str = "3.12";
-/// Budgets for waits alone: practically none, and the default.
+/// Budgets for waits alone, in percent: practically unlimited, and the default.
 const BUDGETS: [&str; 2] = ["100", "1"];
 /// Long enough to keep the budget: pyobs checks after three seconds and then every five.
 const SECONDS: &str = "30";
-/// How many microseconds of kernel time a sleep that is only counted may cost, and how much longer the program may
-/// take.
+/// The maximum kernel time of a sleep that is only counted, in microseconds, and the maximum slowdown of a hand-over, in
+/// percent.
 const SLEEP_US: f64 = 2.0;
 const LONGER: f64 = 10.0;
 

@@ -16,8 +16,8 @@ const TIME_SHIFT: u64 = 20;
 /// Up to this age, a remembered check word is used without reading the code object again. Samples are further apart at
 /// the default rate. At 1 kHz, every fifth sample reads the object.
 const AGE_MAX: u32 = 5;
-/// The age up to which it is used if the code object still has its version. Code objects of two interpreters can have
-/// the same version, so one that ends can leave its place to another.
+/// The same if the code object still has its version. Versions are unique only within an interpreter: once one has
+/// ended, a code object of another with the same version can take the place of one of its own.
 const SAME_VERSION_AGE_MAX: u32 = 256;
 /// A word that changed within this time is always read again: a program that makes, runs and drops code over and over
 /// often reuses an address.

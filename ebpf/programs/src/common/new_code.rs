@@ -29,7 +29,7 @@ static WAKES: Array<Wakes> = Array::with_max_entries(1, 0);
 /// Two CPUs may both find it new, and code objects with the same index replace each other. The cost of either is one
 /// needless copy.
 #[inline(always)]
-pub fn is_first_seen(pid: u32, code: u64, check: u32) -> bool {
+pub fn mark_seen(pid: u32, code: u64, check: u32) -> bool {
     let hash = mix(mix(0, code ^ (u64::from(check) << 32)), pid.into());
     let (place, mark) = ((hash >> 16) as u32 & (SEEN_COUNT - 1), (hash >> 32) as u32 | 1);
     let Some(seen) = SEEN.get_ptr_mut(place) else { return false };

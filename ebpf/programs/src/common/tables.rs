@@ -62,8 +62,8 @@ pub extern "C" fn find_mapping(start: u32, count: u32, address: u64) -> u64 {
     u64::MAX
 }
 
-/// An instruction of a process, within about nine seconds. The time makes the walker ask for a rule again, so that user
-/// space sees which tables are in use.
+/// The key of a remembered rule: an instruction of a process, and a period of about nine seconds. In each new period
+/// the walker looks the rule up again, so that user space sees which tables are in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The address, and in the upper 16 bits the lower half of the number of the set of mappings.

@@ -344,7 +344,7 @@ impl Walk {
         self.words[(index + 1) & (WORDS - 1)] = frame.detail;
         self.sample.frames += 1;
         let pid = self.sample.header.pid;
-        if !is_seen && frame.check() != 0 && new_code::is_first_seen(pid, frame.address, frame.check()) {
+        if !is_seen && frame.check() != 0 && new_code::mark_seen(pid, frame.address, frame.check()) {
             let is_copied = self.layout.code_size != 0 && copy_code(self.number, frame.address, frame.check()) != 0;
             self.has_unknown_code |= u64::from(!is_copied);
         }

@@ -22,18 +22,18 @@ use crate::common::{
 
 /// The number of first sleeps of a slot whose stacks are always taken.
 const CREDIT: u32 = 16;
-/// Bounds how often slots are reused, in units of 2^20 ns. Sleeps that find no slot in between share that of their
-/// system call.
+/// Minimum time between two evictions of a thread's slots, in units of 2^20 ns. Until then, a sleep without a slot
+/// shares the slot of its system call. Only to make that slot, another one is evicted earlier.
 const EVICTION_GAP: u32 = 16;
 /// `Slot::chance` is computed once in this many sleeps, because it takes a division.
 const ADJUST_EVERY: u32 = 8;
-/// After this many stacks, a slot gives a quarter as many: what it waits for is known to about 12 %. Fewer would make
-/// the number of stacks say too little about the uncertainty, because the first ones stand for much less time than the
-/// later ones.
+/// After this many stacks, a slot takes a quarter as many: its shares are then known to about 12 %. With a lower
+/// threshold, the number of stacks would say too little about the error, because the first stacks represent much less
+/// time than the later ones.
 const PLENTY: u32 = 64;
 const PLENTY_SHIFT: u32 = 2;
-/// A slot takes at least eight stacks in a second (two beyond `PLENTY`), if it sleeps that often. This is the
-/// probability of its next sleeps for each 2^10 ns that the last `ADJUST_EVERY` took.
+/// Gives a slot at least eight stacks a second (two beyond `PLENTY`) if it sleeps that often. The lower bound of its
+/// `chance` is this value times the duration of its last `ADJUST_EVERY` sleeps in units of 2^10 ns.
 const LEAST: u64 = (8 << 32) * 1024 / (ADJUST_EVERY as u64 * 1_000_000_000);
 /// The weight of a sleep in `Slot::mean` is 2^-3.
 const MEAN_SHIFT: u32 = 3;
@@ -214,7 +214,7 @@ pub fn thread_ends(tid: u32, now: u64) {
 /// makes about one stack in `SLEEP_PERIOD` of sleep, whatever that consists of. Its lower bound depends on how often
 /// the slot sleeps.
 #[inline(always)]
-pub fn is_drawn(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
+pub fn draw(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
     let (random, stamp) = (sleeper.random, stamp(now));
     // Marsaglia's xorshift (Journal of Statistical Software 8/14): bpf_get_prandom_u32 takes as long as everything else
     // here.
@@ -242,9 +242,9 @@ pub fn is_drawn(sleeper: &mut Sleeper, number: usize, now: u64) -> u32 {
     ((u64::from(of_slot) * u64::from(of_cpu)) >> 32) as u32 | 1
 }
 
-/// Returns the probability that a CPU gives to each stack that a slot asks for, so that it takes `SLEEP_STACKS` in a
-/// second. It is never 0, or sleeps at the end of a second would never be seen. So the first second of a burst has more
-/// stacks than that.
+/// Returns the probability with which this CPU grants a stack that a slot asks for, so that it takes about
+/// `SLEEP_STACKS` a second. It is never 0, because sleeps at the end of a second would never be sampled. So the first
+/// second of a burst has more stacks.
 #[inline(always)]
 fn of_cpu(now: u64) -> u32 {
     let Some(demand) = STACKS_ASKED.get_ptr_mut(0) else { return ALWAYS };

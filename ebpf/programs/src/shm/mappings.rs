@@ -70,7 +70,8 @@ fn of_file(call: &Call, start: u64) -> Option<Key> {
     Some(facts.inode)
 }
 
-/// Anonymous memory and that of /dev/zero have a file of their own. Other devices map memory of theirs.
+/// Handles shared memory without a file of the caller's. The kernel makes a file for anonymous memory and /dev/zero.
+/// Other devices map memory of their own, which is no segment.
 #[inline(never)]
 fn without_file(call: &Call, start: u64) -> Option<Key> {
     watched()?;

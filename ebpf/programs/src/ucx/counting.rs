@@ -1,9 +1,9 @@
-//! If there are too many transfers to follow, they are only counted when they are submitted. Each of them waits for
-//! this program, and the tables that it looks up are rarely in the CPU's caches, which the process fills with what it
-//! sends.
+//! Counts transfers when they are submitted, if there are too many to follow. Each transfer waits for this program, so
+//! it looks up as few tables as possible: they are rarely in the CPU's caches, which the process fills with the data
+//! that it sends.
 
 use aya_ebpf::programs::ProbeContext;
-use pyobs_abi::ucx::{Thread, deed};
+use pyobs_abi::ucx::{Thread, activity};
 
 use super::{
     submission::Submitted,
@@ -30,9 +30,9 @@ fn count(context: &ProbeContext) -> Option<()> {
     let call = Submitted::of(context)?;
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     let is_ucxx = unsafe {
-        (*thread).counts[deed::SUBMIT] += 1;
-        (*thread).counts[deed::REGISTER] += 1;
-        gives_ucxx(thread, call.callback)
+        (*thread).counts[activity::SUBMIT] += 1;
+        (*thread).counts[activity::REGISTER] += 1;
+        is_ucxx_callback(thread, call.callback)
     };
     sum(call.submission.operation(), is_ucxx, call.bytes);
     Some(())
@@ -40,7 +40,7 @@ fn count(context: &ProbeContext) -> Option<()> {
 
 /// Whether the callback that a thread passes is UCXX's. Most threads pass the same one again and again.
 #[inline(always)]
-unsafe fn gives_ucxx(thread: *mut Thread, callback: u64) -> bool {
+unsafe fn is_ucxx_callback(thread: *mut Thread, callback: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
         if callback != 0 && (*thread).of_ucxx == callback {

@@ -1,7 +1,7 @@
 //! Counts how often threads make progress.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
-use pyobs_abi::{control::PROGRESS_UNTIL, ucx::deed};
+use pyobs_abi::{control::PROGRESS_UNTIL, ucx::activity};
 
 use super::table::thread;
 use crate::common::{
@@ -20,7 +20,7 @@ pub fn ucx_progress(context: ProbeContext) -> u32 {
     }
     if let Some(thread) = thread() {
         // SAFETY: the pointer is to an element of the map; the key is the current thread.
-        unsafe { (*thread).counts[deed::PROGRESS] += 1 };
+        unsafe { (*thread).counts[activity::PROGRESS] += 1 };
     }
     0
 }

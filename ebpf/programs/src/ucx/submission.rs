@@ -1,4 +1,4 @@
-//! The arguments of the calls that submit transfers. Which argument is what, the probe's cookie says.
+//! The arguments of the calls that submit transfers. The probe's cookie says which argument is which.
 
 use core::hint::black_box;
 

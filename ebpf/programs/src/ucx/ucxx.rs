@@ -5,7 +5,7 @@ use pyobs_abi::{
     control::{COUNTED, counted},
     probe::Call,
     record::{self, Loss},
-    ucx::{Future, Thread, Transfer, Woken, deed, flags, operation, site},
+    ucx::{Future, Thread, Transfer, Woken, activity, flags, operation, site},
 };
 
 use super::{
@@ -70,7 +70,7 @@ fn register(call: &Call, (shared, more): (u64, u32), thread: *mut Thread) -> Opt
     let mut transfer = new();
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
-        (*thread).counts[deed::REGISTER] += 1;
+        (*thread).counts[activity::REGISTER] += 1;
         // The call that makes parts has not returned: its return address is where it was.
         if (*thread).parent != 0
             && (*thread).parent_stack > call.stack
@@ -119,7 +119,7 @@ fn several(call: &Call, (request, operation): (u64, u32), thread: *mut Thread) -
     let is_new = is_new && !is_half_seen;
     // SAFETY: the pointer is to an element of the map; the key is the current thread.
     unsafe {
-        (*thread).counts[deed::REGISTER] += u64::from(is_new);
+        (*thread).counts[activity::REGISTER] += u64::from(is_new);
         (*thread).parent = if is_half_seen { 0 } else { transfer.id };
         (*thread).parent_stack = call.stack;
         (*thread).parent_return = user(call.stack).unwrap_or(0);
@@ -153,8 +153,8 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
         if registered.is_none() {
             (*thread).unknown_stack = stack;
             (*thread).unknown_return = user(stack).unwrap_or(0);
-            // UCXX completes a message from within its handler, or comes here from a callback. A call with less of the
-            // stack than this one has returned.
+            // UCXX sets a status from within a message handler or a callback, which may have set `current`. A call that
+            // is deeper in the stack than this one has returned, so its transfer is no longer current.
             if (*thread).current_stack < stack {
                 (*thread).current = 0;
             }
@@ -177,7 +177,7 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
         } else if transfer.operation != operation::NONE {
             let is_multi = matches!(transfer.operation, operation::MULTI_SEND | operation::MULTI_RECV);
             // SAFETY: as above.
-            unsafe { (*thread).counts[deed::COMPLETE] += u64::from(!is_multi) };
+            unsafe { (*thread).counts[activity::COMPLETE] += u64::from(!is_multi) };
             let transfer = Transfer { flags: transfer.flags | flags::HAS_STATUS, ..transfer };
             finish(&transfer);
         }
@@ -195,7 +195,7 @@ fn status(request: u64, status: u64, stack: u64, thread: *mut Thread) -> Option<
     pending.status = transfer.status;
     pending.flags |= flags::HAS_STATUS;
     // SAFETY: as above.
-    unsafe { (*thread).counts[deed::COMPLETE] += 1 };
+    unsafe { (*thread).counts[activity::COMPLETE] += 1 };
     finish(&pending);
     Some(())
 }
@@ -214,9 +214,9 @@ unsafe fn rest(site: u64, first: u64, stack: u64, thread: *mut Thread) -> Option
                 let _ = FUTURES.insert(key(first), future, 0);
                 (*thread).current = 0;
             }
-            site::WAIT => (*thread).counts[deed::NOTIFY] += 1,
+            site::WAIT => (*thread).counts[activity::NOTIFY] += 1,
             site::WAKE => {
-                (*thread).counts[deed::WAKE] += 1;
+                (*thread).counts[activity::WAKE] += 1;
                 let future = FUTURES.get(key(first)).copied()?;
                 let _ = FUTURES.remove(key(first));
                 if future.reported != 0 {

@@ -55,7 +55,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
         ),
         Ok(value) => area.works("BPF compiler (JIT)", ALL, format!("net.core.bpf_jit_enable is {value}")),
         Err(error) => {
-            area.works("BPF compiler (JIT)", ALL, format!("not to be seen from here ({error}), so not checked"));
+            area.works("BPF compiler (JIT)", ALL, format!("cannot be read here ({error}), so it was not checked"));
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
     let others = strangers();
     if others.is_empty() {
         for name in ["memory of others", "files of others", "mapped files of others"] {
-            area.lacks(name, ALL, Status::Degraded, "no other process is to be seen, so it was not tried", ROOT);
+            area.lacks(name, ALL, Status::Degraded, "no other process is visible, so this was not tried", ROOT);
         }
         return;
     }

@@ -70,7 +70,7 @@ fn namespace(area: &mut Area<'_>, name: &'static str, kind: Namespace, why: &str
     match kind.is_first() {
         Ok(true) => area.works(name, ALL, "the machine's first one"),
         Ok(false) => area.lacks(name, ALL, Status::Missing, format!("a container's: {why}"), todo),
-        Err(error) => area.lacks(name, ALL, Status::Degraded, format!("not to be seen: {error}"), "mount /proc"),
+        Err(error) => area.lacks(name, ALL, Status::Degraded, format!("cannot be read: {error}"), "mount /proc"),
     }
 }
 
@@ -101,7 +101,7 @@ fn open_files(area: &mut Area<'_>) {
             "open files",
             ALL,
             Status::Degraded,
-            format!("at most {maximum}: every probe takes one on every place"),
+            format!("at most {maximum}: a probe needs one for each place that it is on"),
             "`ulimit -Hn 65536` as root",
         ),
         Some(maximum) => area.works("open files", ALL, format!("at most {maximum}")),

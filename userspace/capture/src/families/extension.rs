@@ -155,7 +155,7 @@ fn ends(elf: &Elf<'_>, start: u64, size: u64, is_end: impl Fn(&Instruction) -> b
 /// Whether the kernel emulates the code's first instruction instead of single-stepping a copy of it. It does
 /// so for pushes of registers and for nops
 /// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/kernel/uprobes.c>).
-pub fn is_carried_out(code: &[u8]) -> bool {
+pub fn is_emulated(code: &[u8]) -> bool {
     let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
     match first.mnemonic() {
         Mnemonic::Push => first.op0_kind() == OpKind::Register && first.op0_register().is_gpr64(),
@@ -212,11 +212,11 @@ mod tests {
     fn what_the_kernel_carries_out_itself_is_pushed_or_nothing() {
         // push r15; push rbp; nop; nop dword [rax+rax]
         for code in [&[0x41, 0x57][..], &[0x55], &[0x90], &[0x0f, 0x1f, 0x44, 0, 0]] {
-            assert!(is_carried_out(code), "{code:x?}");
+            assert!(is_emulated(code), "{code:x?}");
         }
         // sub rsp, 24; ret; push 1; mov r15, rcx; nothing
         for code in [&[0x48, 0x83, 0xec, 0x18][..], &[0xc3], &[0x6a, 1], &[0x49, 0x89, 0xcf], &[]] {
-            assert!(!is_carried_out(code), "{code:x?}");
+            assert!(!is_emulated(code), "{code:x?}");
         }
     }
 

@@ -98,10 +98,11 @@ pub struct Ucx {
     probes: Probes,
     ends: Ends,
     rate_controller: RateController,
-    /// Until this time on `CLOCK_MONOTONIC`, in nanoseconds, transfers may end that were already counted when
-    /// they began.
+    /// Until this time on `CLOCK_MONOTONIC`, in nanoseconds, a completion without a known beginning may belong to
+    /// a transfer that was counted when it was submitted, so it is not a loss.
     stray_until: u64,
-    /// Whether the probes of all libraries are cheap, except those on ends.
+    /// Whether, in all libraries, the kernel emulates the instructions at the probes that every transfer passes,
+    /// except those on ends.
     is_cheap: bool,
     seen: HashSet<FileId>,
     /// Callbacks with a probe.
@@ -181,7 +182,7 @@ impl Ucx {
         }
         let mapped: Vec<(Of, u32, FileId)> = libraries.iter().map(|(of, pid, _, file)| (*of, *pid, *file)).collect();
         let failure = self.ends.hold(&mapped);
-        notes.extend(failure.map(|why| format!("what calls that submit transfers return is not seen: {why}")));
+        notes.extend(failure.map(|why| format!("the results of calls that submit transfers are not seen: {why}")));
         notes
     }
 
@@ -331,7 +332,7 @@ impl Ucx {
         if wanted > self.every_max && rate > RATE_MAX {
             self.every_max = wanted;
             let what =
-                format!("{rate:.0} transfers a second: one in {wanted} is told of singly; the sums are of all of them");
+                format!("{rate:.0} transfers a second: one in {wanted} is reported singly; the totals include all");
             events.push(Event::Shed { at: now, what: what.into() });
         }
     }

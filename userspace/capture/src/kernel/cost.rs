@@ -92,7 +92,7 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// Like [`Self::rest`], to be called by the helper thread itself.
+    /// Starts with a full bucket. The helper thread itself must call this, because its CPU time is measured.
     pub fn begin() -> Self {
         Self { bucket: Bucket::new(HELPER_SHARE, HELPER_SAVED_MAX), used: thread_time() }
     }

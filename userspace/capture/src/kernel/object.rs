@@ -192,7 +192,7 @@ impl Object {
     }
 
     /// Sets the minimum gap between wake-ups by the kernel side for stacks with new code.
-    pub fn call_at_most_each(&mut self, gap: Duration) {
+    pub fn set_wake_gap(&mut self, gap: Duration) {
         // If the map refuses the new value, the old one stays.
         let _ = self.control.set(control::WAKE_GAP, gap.as_nanos() as u64, 0);
     }

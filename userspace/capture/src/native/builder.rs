@@ -12,8 +12,8 @@ use crate::kernel::cost::{Duty, ThreadTime};
 use crate::kernel::release;
 use crate::privileges::{self, Keep};
 
-/// Set at the end of a recording, which does not wait for tables: a stack that lacks one is marked so.
-static NOBODY_WAITS: AtomicBool = AtomicBool::new(false);
+/// Always false: not even the end of a recording waits for tables. A stack whose table is missing is marked as such.
+static IS_AWAITED: AtomicBool = AtomicBool::new(false);
 
 /// What a table is made from.
 pub enum From {
@@ -103,7 +103,7 @@ impl Work {
             if !seat.end() || self.done.send(Built { number, table }).is_err() {
                 return;
             }
-            duty.rest(&NOBODY_WAITS);
+            duty.rest(&IS_AWAITED);
         }
     }
 }

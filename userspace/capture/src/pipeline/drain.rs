@@ -122,8 +122,7 @@ impl Pipeline {
     fn take(&mut self, family: Family, stack: &Stack) {
         let header = &stack.sample.header;
         let at = self.context.at(header.time);
-        // User space has not seen this process yet, or forgot it while its last samples were in the ring
-        // buffer.
+        // Until its exec, the launched process is pyobs's own launcher, which is not watched.
         if self.context.processes.is_expected(header.pid) {
             return;
         }
@@ -132,6 +131,7 @@ impl Pipeline {
         {
             copies.sample(stack);
         }
+        // User space has not seen this process yet, or forgot it while its last samples were in the ring buffer.
         let Some((watched, _)) = self.context.processes.get(header.pid) else {
             return self.context.events.push(Event::Loss { at, reason: Reason::NotAttachedYet, count: 1 });
         };

@@ -4,8 +4,8 @@
 //! With one busy process at 99 Hz, `record --budget 50` took 28 ms of CPU per second with a hundred polls,
 //! and 5 ms with five (table `costs` of the recording). But a code object that the kernel side could not copy
 //! may be gone before it is named. So the kernel side wakes user space when a stack has such code. Polls are
-//! frequent while a process is young and its interpreter unknown, and half as frequent after each poll that
-//! finds neither.
+//! frequent in the first second of a process. After each poll without a new process the interval doubles, up
+//! to a maximum.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 
 /// Minimum time between two polls, so that a machine that starts thousands of processes a second does not
-/// wake us for each.
+/// wake us for each. Only the polls for a new command are more frequent (`NEWBORN`).
 const SHORTEST: Duration = Duration::from_millis(4);
 /// Poll interval for a command that has just started. It may exit within 50 ms, and its code cannot be named
 /// until its interpreter is recognized.
 const NEWBORN: Duration = Duration::from_millis(1);
 const SHORT: Duration = Duration::from_millis(10);
-/// A recording that is cut off lacks at most a second. A stack with a new function comes from one poll and is written at the
-/// next.
+/// Maximum time between two polls. A stack with a new function is taken in one poll and written in the next, so a
+/// recording that is cut off lacks at most its last second.
 const LONGEST: Duration = Duration::from_millis(400);
-/// The lines that a function with a long table first ran in the last moments of its process are lost.
+/// Maximum poll interval while lines of a long table are looked up. Lines that a function runs for the first time
+/// within the last interval before its process ends are lost.
 const LONG_TABLE: Duration = Duration::from_millis(100);
 /// Limits how often a program that keeps creating code that cannot be copied can wake us.
 const CALL_GAP_MAX: Duration = Duration::from_millis(50);

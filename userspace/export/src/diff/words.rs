@@ -180,7 +180,7 @@ impl DiffText {
         let one: Vec<&str> = one.collect();
         if !one.is_empty() {
             self.line("");
-            self.line(&format!("Only one of them has {}, so that was not compared.", one.join(", ")));
+            self.line(&format!("Not compared, because only one recording has it: {}.", one.join(", ")));
         }
     }
 }

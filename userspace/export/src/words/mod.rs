@@ -228,10 +228,10 @@ impl ReportText<'_> {
         let (summed, left_out) = (listed(self.model.summed()), listed(self.model.left_out()));
         if !summed.is_empty() {
             self.line("");
-            self.wrapped_at(0, "In sums only, because more came after them than are kept: ", &summed);
+            self.wrapped_at(0, "Kept only as sums, because there were too many to keep one by one: ", &summed);
         }
         if !left_out.is_empty() {
-            self.wrapped_at(0, "In no sum: ", &left_out);
+            self.wrapped_at(0, "In no sum, because there were too many functions or lines: ", &left_out);
         }
     }
 

@@ -71,7 +71,7 @@ impl ReportText<'_> {
         }
         if has_few {
             let least = least_trials(DISPATCH);
-            self.line(&format!("  few: not enough data. Fewer than {least} known addresses could prove nothing."));
+            self.line(&format!("  few: too little data. A verdict needs at least {least} known addresses."));
         }
         self.calls_again(&view);
     }
@@ -98,7 +98,7 @@ impl ReportText<'_> {
         }
         calls.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.same, sum.compared)));
         self.line(&format!(
-            "{:>13}  {:>13}  calls with the arguments, and the result, of the last time",
+            "{:>13}  {:>13}  calls whose arguments, or result, equal those of the previous call",
             "arguments", "result"
         ));
         for (call, sum) in calls.into_iter().take(self.limit) {

@@ -56,7 +56,7 @@ pub fn cases() -> Vec<Case> {
         case("ucx/busy-poll", busy_poll(), None, "100 transfers a second", "waits for events"),
         case("ucx/gil-on-progress-thread", gil_of_progress(), AT_SEND, "25 times", "futures"),
         case("ucx/slow-notify", told_late(0), None, "8.0 ms", "another one"),
-        case("ucx/behind-gil", told_late(5 * MS), AT_COMPUTE, "40 of 40 transfers", "give it away"),
+        case("ucx/behind-gil", told_late(5 * MS), AT_COMPUTE, "40 of 40 transfers", "release it"),
         case("ucx/queue-grows", queue_grows(), None, "transfers waited at once", "fewer transfers"),
         case("ucx/unfinished", unfinished(), AT_SEND, "1 transfer, asked for at", "or cancel it"),
         case("ucx/unfinished", not_stopped(), None, "4.0 s", "in a `finally`"),

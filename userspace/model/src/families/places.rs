@@ -110,8 +110,8 @@ pub(super) fn reassign<K: Ord, S: Default>(
 #[derive(Debug)]
 pub(super) struct Places<K, S> {
     sums: BTreeMap<K, S>,
-    /// The number of sums from which some are merged. More than [`PLACES_MAX`] if there are too many processes: to look again for
-    /// each new one what can be merged would take a time that grows with their square.
+    /// The number of sums at which some are merged. It exceeds [`PLACES_MAX`] if there are too many processes, because a
+    /// merge at each new process would take quadratic time.
     full: usize,
     /// How many places were merged into others.
     gone: u64,
@@ -211,7 +211,7 @@ mod tests {
         assert!(places.gone() > 3 * PLACES_MAX as u64);
     }
 
-    /// Takes minutes if each further process is a reason to sort all of them.
+    /// Takes minutes if every new process sorts all sums again.
     #[test]
     fn more_processes_than_places_have_a_sum_each() {
         let mut places: Places<Place, Count> = Places::default();

@@ -22,7 +22,7 @@ pub type Key = (&'static str, Option<ProcessRef>, String);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The most costly of the merged findings.
+    /// The most serious of the merged findings, and of those the most costly.
     pub finding: Finding,
     /// How many others were merged into it.
     pub others: usize,

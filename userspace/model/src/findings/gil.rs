@@ -185,7 +185,8 @@ fn reason(share: &GilShare, holder: &Blocker, mean: f64) -> (String, &'static st
         return (text, "Give the process more CPU, or run fewer threads that compute.");
     }
     let text = if mean > LONG {
-        "That is longer than the switch interval (sys.getswitchinterval, 5 ms by default): it runs native code that keeps the GIL."
+        "The average wait is longer than the switch interval (sys.getswitchinterval, 5 ms by default): the holder runs \
+         native code that keeps the GIL."
     } else {
         "Python code gives the GIL away when the switch interval (sys.getswitchinterval, 5 ms by default) is over, native code \
          only when it releases it or returns."

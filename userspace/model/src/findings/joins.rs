@@ -114,13 +114,13 @@ fn behind_gil(
     let mut waiters = BTreeSet::new();
     for (id, state) in states {
         let (Some(over), Some(woken)) = (state.transfer.completed, state.woken) else { continue };
-        // Of earlier ones nobody knows what else happened then.
+        // For earlier transfers, the waits for the GIL are not kept one by one.
         if over < since {
             continue;
         }
         delays.push(woken.woken.saturating_sub(over));
         let waits = waits.get(&(process, woken.tid)).map_or(&[][..], Vec::as_slice);
-        // They are sorted by their ends; some begin long before.
+        // Waits are sorted by their ends. One that began before the future was set may end up to `SPAN_MAX` later.
         let first = waits.partition_point(|wait| wait.at <= over);
         let is_near = |wait: &&GilWait| wait.at <= woken.woken.saturating_add(SPAN_MAX);
         let mut held = Nanos(0);
@@ -152,12 +152,12 @@ fn behind_gil(
     let waiter = waiters.iter().next().map_or_else(String::new, |tid| name(model, process, *tid));
     let summary = format!("transfers are over and wait {mean:.1} ms for the GIL, which thread {who} holds at {line}");
     let detail = format!(
-        "{count} of {} ended while thread {waiter}, which tells Python of them, waited for the GIL: {mean:.1} ms \
-         each on average, {:.2} s in all. Thread {who} held it, mostly at {line}. The transfers are not what is slow.",
+        "{count} of {} ended while thread {waiter}, which notifies Python, waited for the GIL: {mean:.1} ms \
+         each on average, {:.2} s in all. Thread {who} held it, mostly at {line}. The transfers themselves are not slow.",
         plural(all as u64, "transfer", "transfers"),
         seconds(lost),
     );
-    let advice = "Have the line that holds the GIL give it away, or compute in another process.";
+    let advice = "Have the line that holds the GIL release it, or compute in another process.";
     let evidence = BTreeMap::from([
         ("transfers", Evidence::Count(all as u64)),
         ("held_up", Evidence::Count(count as u64)),
@@ -209,8 +209,8 @@ fn resent(
     let summary =
         format!("the same {} of segment {segment_name} were sent {count} times, unchanged, at {asked}", size(bytes));
     let detail = format!(
-        "Segment {segment_name} was made at {born}. {} of it were sent {count} times with the same content, as far as a sample of \
-         128 bytes of it tells; {} need not have been sent.{rewritten}",
+        "Segment {segment_name} was made at {born}. {} of it were sent {count} times with the same content, judging by a \
+         sample of 128 bytes; {} need not have been sent.{rewritten}",
         size(bytes),
         size(vain),
     );

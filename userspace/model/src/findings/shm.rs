@@ -75,7 +75,7 @@ fn residue(model: &Model, segments: &[(SegmentId, &SegmentState)], end: Nanos) -
         1 => (name, "has", size(bytes), "it", "It"),
         _ => (format!("{name} and {} more", count - 1), "have", size(bytes), "them", "They"),
     };
-    let (left, name_s) = if count == 1 { ("is", "its name") } else { ("are", "their names") };
+    let (left, names) = if count == 1 { ("is", "its name") } else { ("are", "their names") };
     let maker = match state.segment.creator {
         Some(pid) if count == 1 => format!("Process {pid} made it at {line}."),
         Some(_) => format!("{count} segments were made at {line}."),
@@ -95,7 +95,7 @@ fn residue(model: &Model, segments: &[(SegmentId, &SegmentState)], end: Nanos) -
         None => format!("nobody will remove {it}, and the memory stays taken until the machine restarts"),
     };
     let detail = format!(
-        "{what} {has} {all} and still {has} {name_s} in the folder of shared memory, but every process that held {it} has \
+        "{what} {has} {all} and still {has} {names} in the folder of shared memory, but every process that held {it} has \
          ended: {until}. {maker}"
     );
     let advice = "Remove what is left from the folder of shared memory, and have the program unlink its segments when it ends, \

@@ -171,11 +171,11 @@ fn slow_notify(
         format!(" Meanwhile its threads waited for the GIL, mostly behind {}.", place(model, Some(frame)))
     });
     let (p50, p90) = (seconds(wakes.p50) * 1e3, seconds(wakes.p90) * 1e3);
-    let summary = format!("transfers are over {p50:.1} ms before Python is told, {p90:.1} ms for one in ten");
+    let summary = format!("Python learns of finished transfers {p50:.1} ms late (median), {p90:.1} ms for one in ten");
     let detail = format!(
-        "Of {} transfers, the time from the moment at which the future was handed over to that at which it was set was \
-         {p50:.1} ms in the middle and {p90:.1} ms for one in ten; with UCX they took {:.1} ms.{behind} The event loop has \
-         to come round for each batch: what runs in it, or holds the GIL, delays all of them.",
+        "In {} transfers, the time from handing over the future to setting it had a median of {p50:.1} ms, and one in \
+         ten took {p90:.1} ms or more; UCX itself took {:.1} ms (median).{behind} The event loop sets futures in \
+         batches: whatever runs in it, or holds the GIL, delays all of them.",
         wakes.count,
         seconds(pending.p50) * 1e3,
     );
@@ -227,7 +227,7 @@ fn unfinished(
     {
         let who = name(model, process, notifier.tid);
         let summary = format!(
-            "the interpreter cannot end: it waits in threading._shutdown for thread {who}, UCXX's notifier, which nobody stopped"
+            "the interpreter cannot exit: threading._shutdown waits for UCXX's notifier thread {who}, which was never stopped"
         );
         let detail = format!(
             "The main thread has waited for {:.1} s for threads to end, and thread {who} goes on to wait for transfers: an \
@@ -313,8 +313,8 @@ fn resend(model: &Model, process: ProcessRef, states: &[&TransferState]) -> Opti
     let count = same.len() as u64;
     let summary = format!("the same {} were sent {count} times, unchanged, at {line}", size(bytes));
     let detail = format!(
-        "The buffer at {buffer:#x} was sent {count} times through one endpoint with the same content, as far as a sample of \
-         128 bytes of it tells. Where the other side still has it, {} need not have been sent.",
+        "The buffer at {buffer:#x} was sent {count} times through one endpoint with the same content, judging by a sample \
+         of 128 bytes. If the other side still has it, {} need not have been sent.",
         size(bytes.saturating_mul(count - 1)),
     );
     let advice = "Have the other side keep what it got, and send only what has changed.";

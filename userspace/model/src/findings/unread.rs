@@ -103,15 +103,15 @@ fn finding(model: &Model, process: ProcessRef, line: FrameId, made: &Made) -> Fi
     let (count, bytes, line) = (made.unread.len(), size(made.bytes), place(model, Some(line)));
     let what = if count == 1 { "a shared segment".to_owned() } else { format!("{count} shared segments") };
     let detail = format!(
-        "{what} ({bytes}), made at {line}, had data, and no other process mapped or opened them, was given a descriptor, or had \
-         them sent by UCX. Whoever was to read them does not, or reads a copy that comes by another way. Reads by the \
-         maker itself, and by the kernel for it, are not seen."
+        "{what} ({bytes}), made at {line}, held data, but no other process mapped or opened that memory, received a \
+         descriptor of it, or was sent its content by UCX. The intended readers do not read it, or read a copy that \
+         reaches them another way. Reads by the maker itself, or by the kernel on its behalf, are not seen."
     );
     Finding {
         id: "shm/unread",
         // A segment that still exists may yet be read.
         severity: if made.lives { Severity::Info } else { Severity::Warning },
-        summary: format!("{what} ({bytes}) made at {line} had data that no other process came for"),
+        summary: format!("{what} ({bytes}) made at {line} held data that no other process opened"),
         detail,
         advice: "Leave out the copy, or keep it in memory of the process's own.".to_owned(),
         process: Some(process),

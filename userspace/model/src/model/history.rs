@@ -60,8 +60,8 @@ impl History {
         }
     }
 
-    /// Whether `selection` has the time that the sums are of. Any other time has only the events that are kept one by
-    /// one.
+    /// Whether `selection` covers exactly the time of the sums. For any other time, only the events that are kept one
+    /// by one are known.
     pub(crate) fn is_summed(self, selection: &Selection) -> bool {
         let covered = self.covered();
         (selection.from, selection.to) == (covered.from, covered.to)

@@ -103,7 +103,7 @@ fn words(examination: &Examination<'_>, colored: bool, out: &mut dyn Write) -> i
 /// Prints how the verifier judged each program, with its whole log for those it refused.
 fn verifier(programs: &[Program], out: &mut dyn Write) -> io::Result<()> {
     let width = programs.iter().map(|program| program.name.len()).max().unwrap_or(0);
-    writeln!(out, "\nprograms, and how many instructions the verifier processed of each, of at most 1,000,000")?;
+    writeln!(out, "\nprograms, and the instructions that the verifier processed for each (limit: 1,000,000)")?;
     for program in programs {
         let outcome = match (&program.why, program.instructions) {
             (Some(_), _) => "refused".to_owned(),

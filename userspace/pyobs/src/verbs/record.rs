@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
 use pyobs_model::number::{grouped, size};
 
-/// How long a recording is read again at its end. A recording ends soon after it was interrupted.
+/// The time limit for re-reading a recording when it ends, so that pyobs exits soon after Ctrl-C.
 const READ_FOR: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(400);
 
@@ -198,7 +198,7 @@ impl Recording {
     fn close(mut self) -> Result<(), Failure> {
         let (refusals, unfound) = (self.session.meta().refusals(), self.session.unfound());
         let has_redundancy = self.session.meta().probes.iter().any(|probe| probe == Family::Redundancy.name());
-        self.progress.show_now("ending: functions that were seen last get their names");
+        self.progress.show_now("stopping: resolving the last function names, detaching probes");
         let mut last = Vec::new();
         self.session.finish(&mut last);
         // The latest event marks the end.
@@ -220,7 +220,8 @@ impl Recording {
     }
 }
 
-/// What a recording of the family `redundancy` could not decide. The next verb will say so if the recording cannot be read.
+/// A sentence about the lines that the family `redundancy` left undecided. `None` also if the recording cannot be read:
+/// the next verb reports that.
 fn undecided(path: &Path) -> Option<String> {
     let mut reader = Reader::open(path).ok()?;
     let mut model = Model::new(reader.meta().clone(), History::REPORT);
@@ -239,7 +240,7 @@ fn undecided(path: &Path) -> Option<String> {
     pyobs_export::undecided(&model)
 }
 
-/// Whether the verdicts of that family depend on it.
+/// Whether the verdicts of the family `redundancy` depend on this event.
 fn is_about_redundancy(event: &Event) -> bool {
     matches!(
         event,

@@ -22,7 +22,7 @@ const BATCHES: usize = 4;
 
 pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     if !io::stdout().is_terminal() {
-        return Err(Failure::Usage("replay needs a terminal; `pyobs report FILE` says it in words".to_owned()));
+        return Err(Failure::Usage("replay needs a terminal; `pyobs report FILE` prints text instead".to_owned()));
     }
     let (model, reader) = read(&arguments.file, History::REPLAY)?;
     let meta = model.meta().clone();

@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
             Err(failure) => _ = begun.send(Err(failure)),
         })
         .map_err(|error| Failure::Failed(format!("a thread could not be started: {error}; try again")))?;
-    let stopped = |_| Failure::Failed("capture ended by a mistake in pyobs itself".to_owned());
+    let stopped = |_| Failure::Failed("capture ended because of a bug in pyobs".to_owned());
     let meta = beginning.recv().map_err(stopped)??;
     // Rights belong to threads, so each of the two drops its own.
     drop_privileges(Keep::Reading)?;
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
     // The dashboard has dropped its end of the channel, so capture ends. If it panicked, the hook has reported that.
     let captured = capture.join();
     shown.map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))?;
-    captured.map_err(|_| Failure::Failed("capture ended by a mistake in pyobs itself".to_owned()))
+    captured.map_err(|_| Failure::Failed("capture ended because of a bug in pyobs".to_owned()))
 }
 
 /// Runs on the thread that will poll, because a session cannot move to another thread.

@@ -13,7 +13,7 @@ use crate::merge::Merge;
 use crate::table::{Table, tables};
 use crate::value::Name;
 
-// An address has 64 bits and SQLite's integers a sign: addresses of user space are below either.
+// Addresses of user space have fewer than 63 bits, so they fit SQLite's signed integers.
 
 tables! {
     /// Family `arena`: memory that an allocator gets from the kernel and hands out in small pieces.

@@ -29,7 +29,7 @@ tables! {
             operation: Operation = "`tag_send`, `tag_recv`, `stream_send`, `stream_recv`, `am_send`, `am_recv`, `put`, \
                 `get`, `multi_send` or `multi_recv`",
             bytes: u64 = "its size; 0 for one of several buffers, whose parts refer to it in `parent`",
-            tag: i64 = "the 64 bits of it as a signed number",
+            tag: i64 = "the 64-bit tag, as a signed number",
             through: i64 = "address of the endpoint, for receives of the worker",
             buffer: i64 = "address of the buffer",
             registered_ns: Nanos = "when it was requested from UCXX",
@@ -42,7 +42,7 @@ tables! {
             complete_tid: Tid = "the thread that completed it",
             parent: TransferId = "`transfers.id` of the transfer of several buffers that it is a part of",
             hash: i64 = "hash of a sample of its content",
-            protocol: Protocol = "`eager`, or `rendezvous` when the receiver was told of the message first",
+            protocol: Protocol = "`eager`, or `rendezvous` if the message was announced to the receiver before its data",
             seen_ns: Nanos = "when this was last reported",
             asked_ns: Nanos = "when its stack was taken",
             stack: StackId = "`stacks.id`: where it was requested",

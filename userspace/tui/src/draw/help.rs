@@ -16,9 +16,9 @@ enum HelpLine {
 }
 
 const MOUSE: [(&str, &str); 3] = [
-    ("Click", "select; on what is selected, or a double click: Enter"),
+    ("Click", "select; click the selection or double-click to open it"),
     ("Wheel", "up, down"),
-    ("Shift", "held, leaves the mouse to the terminal: to select text"),
+    ("Shift", "hold it to select text as in any terminal"),
 ];
 const WIDTH: u16 = 76;
 const KEYS_WIDTH: u16 = 18;

@@ -277,7 +277,7 @@ impl RedundancyTable {
         let (few, lines, least) = (self.few, self.lines, least_trials(DISPATCH));
         match few {
             0 => "No finding.".to_owned(),
-            few => format!("No finding. Not enough data of {few} of {lines} lines: fewer than {least} addresses."),
+            few => format!("No finding. Too little data for {few} of {lines} lines: fewer than {least} addresses."),
         }
     }
 

@@ -30,12 +30,12 @@ static ABOUT: About = About {
     keys: &[Keys {
         title: "Timeline",
         bindings: &[
-            bind(&[Key::Enter], Action::Open, "open", "end the span, or open what the lane is of"),
+            bind(&[Key::Enter], Action::Open, "open", "end the span, or open the lane's screen"),
             bind(&[Key::Char('v')], Action::Mark, "span", "begin or end a span of time for all screens"),
             bind(&[Key::Char('t')], Action::SeekHere, "", "a replay: to the time at the cursor"),
             bind(&[Key::Char('+'), Key::Char('=')], Action::ZoomIn, "zoom in", "half the time, around the cursor"),
             bind(&[Key::Char('-')], Action::ZoomOut, "out", "twice the time"),
-            bind(&[Key::Left], Action::Left, "", "the cursor to the left; moves along what is zoomed in"),
+            bind(&[Key::Left], Action::Left, "", "cursor left; at the edge, scroll the zoomed view"),
             bind(&[Key::Right], Action::Right, "", "the cursor to the right"),
         ],
     }],

@@ -84,7 +84,7 @@ impl Walk {
                 _ => Step::End(walk::COMPLETE),
             };
         }
-        if self.is_met_again() {
+        if self.detect_cycle() {
             return Step::Bad(walk::FRAME_INVALID);
         }
         if !self.read_frame() {
@@ -137,10 +137,10 @@ impl Walk {
         }
     }
 
-    /// Whether the present frame was met before in its chain. Remembers the frame at each power of two, which finds a
-    /// cycle before the walk is four times as long as what there is to meet.
+    /// Whether the present frame was already met in its chain (Brent's algorithm). Remembers the frame at each power of
+    /// two, so a cycle is found before the walk has taken four times as many steps as there are frames.
     #[inline(always)]
-    fn is_met_again(&mut self) -> bool {
+    fn detect_cycle(&mut self) -> bool {
         if self.frame == self.mark {
             return true;
         }

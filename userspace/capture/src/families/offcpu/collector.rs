@@ -94,6 +94,6 @@ impl Collector for Waits {
 
     fn keep(&mut self, arbiter: &Arbiter, context: &mut Context) -> bool {
         let times = (1.0 / arbiter.level(Spender::Sleeps)).round() as u64;
-        programs::take_stacks_rarer(&mut context.object, times)
+        programs::reduce_stack_rate(&mut context.object, times)
     }
 }

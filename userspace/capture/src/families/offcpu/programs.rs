@@ -17,8 +17,9 @@ pub const PROGRAMS: [ProgramSpec; 2] = [
     ProgramSpec::new("offcpu_waking", FAMILIES).typed("btf_trace_sched_waking"),
     ProgramSpec::new("offcpu_switch", FAMILIES).typed("btf_trace_sched_switch"),
 ];
-/// Nanoseconds of a thread's sleep per sampled stack: at most fifty stacks a second, and every sleep at least
-/// this long. Similar sleeps follow it only until they have produced 64 stacks.
+/// Nanoseconds of sleep per sampled stack, among similar sleeps of a thread: about fifty stacks a second for a thread
+/// that always sleeps. Sleeps that are longer than this on average give a stack each. After 64 stacks, the period is
+/// four times as long.
 const SLEEP_PERIOD: u64 = 20_000_000;
 /// Sampled stacks of sleeps per CPU and second. One costs about 30 µs in kernel and user space together, so
 /// this is at most 0.5 % of a CPU.
@@ -48,7 +49,7 @@ pub fn attach(object: &mut Object) -> Result<Sleepers, ObjectError> {
 }
 
 /// Samples stacks of sleeps this many times less often. Totals stay exact.
-pub fn take_stacks_rarer(object: &mut Object, times: u64) -> bool {
+pub fn reduce_stack_rate(object: &mut Object, times: u64) -> bool {
     let times = times.max(1);
     object.set(control::SLEEP_PERIOD, SLEEP_PERIOD.saturating_mul(times)).is_ok()
         && object.set(control::SLEEP_STACKS, (SLEEP_STACKS / times).max(SLEEP_STACKS_MIN)).is_ok()

@@ -64,7 +64,7 @@ pub(super) struct Ends {
     files: HashMap<FileId, Followed>,
     /// UCXX files that report ends.
     publishing: HashSet<FileId>,
-    /// Libraries that some process uses without such a UCXX.
+    /// Files of libucp that some process uses without a UCXX that reports ends.
     alone: HashSet<FileId>,
     is_on: bool,
 }
@@ -111,8 +111,8 @@ impl Ends {
         self.publishing.insert(id);
     }
 
-    /// Updates which process has which libraries. Libraries used without such a UCXX get probes on ends of
-    /// calls, and the others lose them. Returns why that failed, once.
+    /// Updates which process maps which libraries. A libucp that some process uses without a UCXX that reports
+    /// ends gets probes on the ends of calls; any other loses them. Returns why attaching failed, once.
     pub(super) fn hold(&mut self, mapped: &[(Of, u32, FileId)]) -> Option<String> {
         let publishers = mapped.iter().filter(|(_, _, file)| self.publishing.contains(file)).map(|(_, pid, _)| *pid);
         let publishers: HashSet<u32> = publishers.collect();

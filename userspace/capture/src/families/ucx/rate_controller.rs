@@ -51,11 +51,11 @@ impl Rate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// With the time since when there have been too many of UCXX's.
+    /// For how long there have been too many UCXX transfers.
     Followed(Duration),
     /// New ones are counted; unfinished ones are followed to their end.
     Leaving,
-    /// With the time since when they are only counted.
+    /// For how long transfers have only been counted.
     Counted(Duration),
 }
 
@@ -153,7 +153,8 @@ impl Ucx {
                 if self.rate_controller.is_counted() && !std::mem::replace(&mut self.has_counted, true) {
                     let (rate, period) = (rate.all, rate.period().as_secs_f64());
                     let what = format!(
-                        "{rate:.0} transfers a second: they are counted when they are submitted, and for a moment in {period:.0} seconds followed to their ends"
+                        "{rate:.0} transfers a second: they are counted when they are submitted, and followed to \
+                         their ends only for a moment every {period:.0} seconds"
                     );
                     events.push(Event::Shed { at: now, what: what.into() });
                 }

@@ -7,7 +7,7 @@ use pyobs_abi::ucx::{NOWHERE, ON_STACK, Submission, operation, site};
 
 use super::Programs;
 use crate::elf::{Elf, Symbol};
-use crate::families::extension::{is_carried_out, returns};
+use crate::families::extension::{is_emulated, returns};
 
 /// The kind of library. The order matters: a library comes before those it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,12 +165,8 @@ pub(super) fn of(of: Of, elf: &Elf<'_>) -> Sites {
     // There are fewer bytes at the end of the library's code.
     let bytes = |site: &Site| (1..=INSTRUCTION_MAX).rev().find_map(|length| elf.bytes(site.address, length));
     let code = |site: &Site| bytes(site).unwrap_or_default();
-    sites.is_cheap = sites
-        .always
-        .iter()
-        .chain(&sites.follow)
-        .filter(|site| site.is_frequent())
-        .all(|site| is_carried_out(code(site)));
+    sites.is_cheap =
+        sites.always.iter().chain(&sites.follow).filter(|site| site.is_frequent()).all(|site| is_emulated(code(site)));
     sites
 }
 

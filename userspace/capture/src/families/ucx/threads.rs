@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use aya::maps::{HashMap as KernelMap, MapData};
-use pyobs_abi::ucx::{Thread, deed};
+use pyobs_abi::ucx::{Thread, activity};
 use pyobs_model::{Event, Nanos, ProcessRef, Tid, TransferThread};
 
 const THREADS_MAX: usize = 4096;
@@ -51,17 +51,17 @@ impl Threads {
             };
             // While a window is open, the last reported values hold.
             let before = known.reported.map_or((0, Nanos(0)), |before| (before.progress, before.probed));
-            let (progress, probed) = probed.map_or(before, |probed| (thread.counts[deed::PROGRESS], probed));
+            let (progress, probed) = probed.map_or(before, |probed| (thread.counts[activity::PROGRESS], probed));
             let now = TransferThread {
                 at,
                 process,
                 tid: Tid(tid),
-                registered: thread.counts[deed::REGISTER],
-                submitted: thread.counts[deed::SUBMIT],
-                dispatched: thread.counts[deed::DISPATCH],
-                completed: thread.counts[deed::COMPLETE],
-                notified: thread.counts[deed::NOTIFY],
-                woken: thread.counts[deed::WAKE],
+                registered: thread.counts[activity::REGISTER],
+                submitted: thread.counts[activity::SUBMIT],
+                dispatched: thread.counts[activity::DISPATCH],
+                completed: thread.counts[activity::COMPLETE],
+                notified: thread.counts[activity::NOTIFY],
+                woken: thread.counts[activity::WAKE],
                 progress,
                 probed,
                 observed,

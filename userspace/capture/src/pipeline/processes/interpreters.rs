@@ -33,11 +33,11 @@ impl Processes {
         let found = match found {
             Ok(Some(found)) => found,
             Ok(None) => {
-                self.has_run_no_python(pid);
+                self.reset_unattached(pid);
                 return;
             }
             Err(NotAttached::NotYet) => {
-                self.has_run_no_python(pid);
+                self.reset_unattached(pid);
                 if tries < TRIES {
                     let due = Instant::now() + RETRY_AFTER * (1 + tries / TRIES_A_STEP);
                     self.pending.insert(pid, Pending { due, tries: tries + 1 });
@@ -53,7 +53,7 @@ impl Processes {
         };
         let Attachment { attached, mut process, layout, progress } = found;
         if progress != Progress::MayHaveRun {
-            self.has_run_no_python(pid);
+            self.reset_unattached(pid);
         }
         let layout = match self.number(layout, object) {
             Some(number) => number,
@@ -79,7 +79,7 @@ impl Processes {
     }
 
     /// The samples so far had no Python frames to lose.
-    fn has_run_no_python(&mut self, pid: u32) {
+    fn reset_unattached(&mut self, pid: u32) {
         if let Some(watched) = self.watched.get_mut(&pid) {
             watched.unattached = 0;
         }

@@ -34,7 +34,7 @@ impl BirthDetail {
         self.page.clear();
         match rows.iter().find(|row| BirthSite::of(row) == self.key) {
             Some(row) => self.fill(model, row, now),
-            None => self.page.words("None of these is left.".to_owned(), None),
+            None => self.page.words("These are no longer kept.".to_owned(), None),
         }
     }
 

@@ -31,7 +31,7 @@ impl SegmentDetail {
         self.page.clear();
         match model.shm().get(self.key) {
             Some(state) => self.fill(model, state),
-            None => self.page.words("This segment ended too long ago.".to_owned(), None),
+            None => self.page.words("This segment is no longer kept: it ended too long ago.".to_owned(), None),
         }
     }
 

@@ -70,7 +70,7 @@ impl RedundancyDetail {
         match view.verdicts(model).get(&line) {
             Some(Verdict::Clear) => detail.words("verdict   clear: dispatch or repeated work would have been found"),
             Some(Verdict::Undecided) => {
-                detail.words("verdict   undecided: too little data, or it can be read both ways");
+                detail.words("verdict   undecided: too little data, or too close to a threshold");
             }
             Some(Verdict::Found) | None => {}
         }
@@ -107,7 +107,7 @@ impl RedundancyDetail {
         ));
         if sum.known() > 0 && !sum.is_enough() {
             let least = least_trials(DISPATCH);
-            self.words(format!("          not enough data: fewer than {least} addresses could prove nothing"));
+            self.words(format!("          too little data: a verdict needs at least {least} known addresses"));
         }
         for (label, names) in [("these", &sum.names), ("elements", &sum.elements_of)] {
             let names: Vec<String> =

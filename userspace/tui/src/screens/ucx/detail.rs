@@ -26,7 +26,7 @@ impl TransferDetail {
         self.page.clear();
         match model.ucx().get(self.key) {
             Some(state) => self.fill(model, state),
-            None => self.page.pair("transfer", "it ended too long ago".to_owned()),
+            None => self.page.pair("transfer", "no longer kept: it ended too long ago".to_owned()),
         }
     }
 
