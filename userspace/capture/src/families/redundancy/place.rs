@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::redundancy::Registers;
-use pyobs_abi::stack::{loop_count, native_address};
+use pyobs_abi::stack::{COUNT_UNKNOWN, loop_count, native_address};
 use pyobs_model::{Touched, package};
 
 use super::calls::Interpreter;
@@ -165,7 +165,12 @@ impl Place {
         let (mut applied, mut frames) = (Vec::new(), 0);
         for word in natives(sample) {
             if let Some(count) = loop_count(*word) {
-                frames += count as usize;
+                frames += match count {
+                    // Until 3.10, the interpreter's loop calls itself for each Python function.
+                    _ if self.interpreter.version.minor < 11 => 1,
+                    COUNT_UNKNOWN => break,
+                    count => count as usize,
+                };
             } else if frames > 0 && applied.last() != Some(&(frames - 1)) && self.applies(native_address(*word)) {
                 applied.push(frames - 1);
             }
