@@ -129,19 +129,14 @@ impl Armer {
         let random = state.random();
         let Some(place) = state.places.get_mut(&pid) else { return };
         if is_in_loop(sample) {
-            if let Some(ran) = cpu_time(pid) {
-                state.bucket.earn(pid, ran, time);
-            }
-            let frames = state.functions.frames(place, sample);
-            if let Some(turn) = state.turns.wanted(place, &frames) {
-                self.arm_turns(state, sample, &turn);
-            }
-            return;
+            return self.time_turns(state, sample);
         }
         if !place.is_below_extension(sample) {
             if let Some(call) = self.calls.concatenated(place, sample) {
                 let (touched, stores, element_of, calls) = (None, false, None, vec![call]);
                 self.send(Message::Access { tid, time, touched, stores, element_of, calls });
+            } else if sample.words != NOT_DECODED {
+                self.time_turns(state, sample);
             }
             return;
         }
@@ -186,6 +181,19 @@ impl Armer {
             state.places.get_mut(&pid).and_then(|place| place.classify(access.address, sample))
         };
         self.send(Message::Access { tid, time, touched, stores: access.writes, element_of, calls });
+    }
+
+    /// Times the turns of the loop that a sample in the interpreter is in, if it is one of small calls.
+    fn time_turns(&mut self, state: &mut State, sample: &Registers) {
+        let Header { pid, time, .. } = sample.header;
+        let Some(place) = state.places.get_mut(&pid) else { return };
+        if let Some(ran) = cpu_time(pid) {
+            state.bucket.earn(pid, ran, time);
+        }
+        let frames = state.functions.frames(place, sample);
+        if let Some(turn) = state.turns.wanted(place, &frames) {
+            self.arm_turns(state, sample, &turn);
+        }
     }
 
     /// Watches memory and classifies it. Sets the watchpoint first: the sooner, the better.
