@@ -70,5 +70,5 @@ pub fn is_one_sentence(terminal: &Terminal) {
     let sentence = raw.strip_prefix("pyobs: ").and_then(|rest| rest.strip_suffix("\r\n"));
     let sentence = sentence.unwrap_or_else(|| panic!("not a sentence: {raw:?}"));
     assert!(!sentence.chars().any(char::is_control), "{raw:?}");
-    assert!(!sentence.contains("panicked") && !sentence.contains("a mistake in pyobs"), "{raw:?}");
+    assert!(!sentence.contains("panicked") && !sentence.contains("a bug in pyobs"), "{raw:?}");
 }
