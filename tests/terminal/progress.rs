@@ -95,7 +95,7 @@ fn recording() {
     let shown: Vec<&str> = raw.split(ERASE).filter(|piece| piece.starts_with("recording ")).collect();
     assert!(shown.len() > 2, "{raw:?}");
     assert!(shown.iter().all(|line| line.contains(" samples, ") && line.ends_with("Ctrl-C stops")), "{shown:#?}");
-    assert!(raw.split(ERASE).any(|piece| piece.starts_with("ending: ")), "{raw:?}");
+    assert!(raw.split(ERASE).any(|piece| piece.starts_with("stopping: ")), "{raw:?}");
     let text = terminal.text();
     assert!(text.starts_with("pyobs: recorded ") && !text.contains("Ctrl-C stops"), "{text}");
 
