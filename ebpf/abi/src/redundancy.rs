@@ -52,8 +52,8 @@ pub struct Registers {
     pub operands: [Operand; OPERANDS],
     /// The frames that called it, innermost first; zeros behind the last.
     pub callers: [Caller; CALLERS],
-    /// Sizes in bytes. If an operand is a list or tuple of two to eight arrays: of the largest one, and of the others together.
-    /// If both operands are texts, `str` or `bytes`: of each. Else 0.
+    /// Sizes in bytes. If an operand is a list or tuple of two to eight arrays: the largest array, and the sum of the others.
+    /// If there are two operands, each a `str` or `bytes`: the left and the right one. Otherwise 0.
     pub sizes: [u64; 2],
     /// The innermost of the callers whose instruction is a [`Spot`] with `waits`.
     pub waiting: Waiting,

@@ -43,7 +43,7 @@ use crate::{
 #[map]
 static REDUNDANCY_RING: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
-/// Of the samples in the interpreter's loop whose Python function was called by another, one in this many is sent.
+/// One in this many samples in the interpreter's loop is sent, if another Python function called the innermost one.
 const LOOPS_EVERY: u64 = 4;
 
 /// The watchpoints that are set. User space writes an entry before it sets the watchpoint.

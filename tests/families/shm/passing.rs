@@ -34,8 +34,8 @@ fn run(python: &Python, arguments: &[&str]) -> Recording {
     record().command(command).run()
 }
 
-/// Like [`run`], for programs that are killed. The recording goes on until a resource tracker, which multiprocessing starts by
-/// default from 3.14 on, would have removed what it knows of: before that, nothing is called residue.
+/// Like [`run`], for programs that get killed. Records for three more seconds: from 3.14 on, multiprocessing starts a resource
+/// tracker by default, and pyobs reports no residue while a tracker that might remove it is alive.
 fn run_killed(python: &Python, arguments: &[&str]) -> Recording {
     let program = python.script(workload("fd_pass.py"));
     let mut shell = command("sh");

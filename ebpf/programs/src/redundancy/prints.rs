@@ -192,7 +192,7 @@ pub extern "C" fn redundancy_join(object: u64, address: u64) -> u64 {
     1
 }
 
-/// Measures two texts. Returns 1 after filling in `REDUNDANCY_SIZES`, and 0 if one of them is something else.
+/// Writes the sizes of two texts to `REDUNDANCY_SIZES` and returns 1. Returns 0 if one of them is not a text.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn redundancy_texts(left: u64, left_type: u64, right: u64, right_type: u64) -> u64 {
@@ -203,8 +203,8 @@ pub extern "C" fn redundancy_texts(left: u64, left_type: u64, right: u64, right_
     1
 }
 
-/// Returns the size of the data of a `str` or `bytes`. `PyASCIIObject.state` has the size of a character in three bits, of which
-/// the first is four before the one that says that all are ASCII:
+/// Returns the number of bytes that the characters of a `str` or `bytes` occupy. In `PyASCIIObject.state`, the three bits of
+/// `kind` hold the size of a character. They start four bits below the `ascii` flag:
 /// <https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h>
 #[inline(always)]
 fn text_bytes(object: u64, address: u64) -> Option<u64> {

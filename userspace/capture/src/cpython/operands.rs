@@ -41,8 +41,8 @@ pub struct Operands {
     pub called: Option<u32>,
 }
 
-/// The operands of the instruction at a byte offset, if it calls, computes or sets an item, and everything needed is known. In
-/// a frame that waits for what it called, the offset may lie in the instruction's caches (3.11 and 3.12).
+/// Returns the operands of the instruction at a byte offset if it is a call, an operator or an item assignment. In a frame that
+/// waits for a callee, the offset may lie in the instruction's inline caches (3.11 and 3.12).
 pub fn at(version: Version, bytecode: &[u8], offset: usize) -> Option<Operands> {
     let effects = effects::of(version)?;
     if bytecode.len() > BYTECODE_MAX || !offset.is_multiple_of(UNIT) {

@@ -62,7 +62,7 @@ pub struct Access {
     /// `None` if unknown.
     pub touched: Option<Touched>,
     pub stores: bool,
-    /// Set if the sample is inside a Python instruction that takes or sets a single element of an array: the element type
+    /// Set if the sample is inside a Python instruction that reads or writes a single element of an array: the element type
     /// and shape of that array.
     pub element_of: Option<Arc<str>>,
 }

@@ -264,7 +264,7 @@ fn again(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Findi
     Some(at.finding(RECOMPUTED, severity(native), words, evidence, cost))
 }
 
-/// Calls that copy an array, a table or a text to append a little to it.
+/// Calls that copy a large array, table or text to append a little to it.
 fn copied(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Finding> {
     if !sum.is_copying() {
         return None;
@@ -273,8 +273,8 @@ fn copied(at: &At<'_>, call: &CallOf, sum: &CallSum, native: f64) -> Option<Find
     let (each, more) = (size(copied / copies.max(1)), size(added / copies.max(1)));
     let callee = &call.callee;
     let detail = format!(
-        "In {copies} of {joins} samples of this call, little was joined to much: on average {more} to {each}. Each such call \
-         copies all that is there already, so the time grows with the square of the number of calls."
+        "In {copies} of {joins} samples of this call, little was appended to a large object: on average {more} to \
+         {each}. Each such call copies the whole object, so the time grows with the square of the number of calls."
     );
     let advice = advice::about(About::Copied, None, callee);
     let when = if callee.starts_with('+') { callee.to_string() } else { format!("call of {callee}") };

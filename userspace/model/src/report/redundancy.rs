@@ -62,7 +62,7 @@ pub struct LineOut {
     #[serde(rename = "static")]
     pub fixed: u64,
     pub unknown: u64,
-    /// Samples inside an instruction that takes or sets a single element of an array.
+    /// Samples inside an instruction that reads or writes a single element of an array.
     pub elements: u64,
     /// The element type and shape of the array that most of them are from.
     pub elements_of: Option<String>,
@@ -89,7 +89,7 @@ pub struct Call {
     pub same_results: Option<u64>,
     /// The arguments that ever differed, counted from 1; 0 is the callee.
     pub varying: Vec<u32>,
-    /// Samples of calls that join arrays, and those where little was joined to a large array.
+    /// Samples of calls that join arrays, tables or texts, and those where little was appended to a large one.
     pub joins: u64,
     pub copies: u64,
     /// The mean sizes of these: of the large array, and of the others together.

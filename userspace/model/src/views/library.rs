@@ -8,7 +8,7 @@ use crate::families::cpu::CpuSum;
 use crate::families::redundancy::Line;
 use crate::{FrameId, FrameKind, Model, Nanos, Selection, StackId};
 
-/// Name of a library's functions that are not written in Python: their symbols mean nothing to those who call them.
+/// Shown instead of the symbol of a native function, which means nothing to users of the library.
 const NATIVE: &str = "native code";
 
 /// A function of a library.

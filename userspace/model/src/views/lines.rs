@@ -81,8 +81,8 @@ pub fn library_call(model: &Model, stack: StackId) -> Option<(FrameId, FrameId)>
 
 /// A function of the program that a library calls for one element after the other.
 pub struct CalledBack {
-    /// The line of the program that calls the library, and the function that it calls: one in native code if no Python code of the
-    /// library is there.
+    /// The line of the program that calls the library, and the library's function: a native one if the call goes through no
+    /// Python code of the library.
     pub line: FrameId,
     pub callee: FrameId,
     /// The function of the program that the library calls.

@@ -28,7 +28,7 @@ tables! {
         detail: Option<Arc<str>> = "`metadata`: the object's type; `array`: the type of its elements and its shape; \
             NULL where that is not known",
         stores: bool = "1 if it was a store",
-        #[newer] element_of: Option<Arc<str>> = "if the Python instruction takes or sets a single element of an \
+        #[newer] element_of: Option<Arc<str>> = "if the Python instruction reads or writes a single element of an \
             array: the array's element type and shape; otherwise, and in older recordings, NULL",
     }
 

@@ -183,7 +183,7 @@ impl Armer {
         self.send(Message::Access { tid, time, touched, stores: access.writes, element_of, calls });
     }
 
-    /// Times the turns of the loop that a sample in the interpreter is in, if it is one of small calls.
+    /// Sets a watchpoint that times the loop around a sample in the interpreter, if the loop makes small calls.
     fn time_turns(&mut self, state: &mut State, sample: &Registers) {
         let Header { pid, time, .. } = sample.header;
         let Some(place) = state.places.get_mut(&pid) else { return };

@@ -76,7 +76,7 @@ pub struct Wanted {
 pub struct Sampled {
     pub calls: Vec<Observed>,
     pub wanted: Option<Wanted>,
-    /// The array of which the instruction takes or sets a single element.
+    /// The array, if the instruction reads or writes a single element.
     pub element_of: Option<Arc<str>>,
 }
 
@@ -133,7 +133,7 @@ impl Calls {
         let element_of = element_of(place, instruction, &callee, given);
         let mut sampled = Sampled { element_of, ..Sampled::default() };
         if instruction == SET_ITEM {
-            // Items are set for the effect: repeated arguments prove nothing.
+            // Assigning the same value again may be necessary, so repeated operands prove no waste.
             return sampled;
         }
         let prints = prints(given).or_else(|| self.prints_of(place, key.pid, given, period(sample.header.time)));
@@ -263,8 +263,8 @@ impl Last {
     }
 }
 
-/// The array in `array[number]`, `array[number, number]`, `array.item(number)` and `array[number] = value`, which take or set one
-/// element or row at a time.
+/// Returns the array if the instruction reads or writes one element or row, as `array[i]`, `array[i, j]`, `array.item(i)` and
+/// `array[i] = value` do.
 fn element_of(place: &mut Place, instruction: &str, callee: &str, given: &[Operand]) -> Option<Arc<str>> {
     let [.., container, index] = given else { return None };
     let is_of_one = instruction.starts_with("BINARY_SUBSCR") || instruction == SET_ITEM || callee == ITEM;

@@ -30,7 +30,7 @@ pub struct At {
     pub frame: u64,
     /// As in [`Caller`]; `None` for the innermost frame.
     pub instruction: Option<u64>,
-    /// Whether native code called it, of a library that applies functions to each element.
+    /// Whether its caller is native code of a library that applies functions element by element.
     pub is_applied: bool,
 }
 

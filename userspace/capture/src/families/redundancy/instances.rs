@@ -89,7 +89,7 @@ impl Values<'_> {
         Some(info)
     }
 
-    /// The number of attributes that a type's own `__slots__` names.
+    /// The number of slots that a type adds to those of its base.
     fn slots_of(&mut self, kind: u64) -> Option<u64> {
         let flags = self.word(kind.checked_add(8 * FLAGS as u64)?)?;
         if flags & types::HEAP == 0 {
@@ -102,7 +102,7 @@ impl Values<'_> {
         self.word(names.checked_add(HEADER)?).filter(|count| *count <= ATTRIBUTES_MAX)
     }
 
-    /// Hashes the attributes that `__slots__` names, which are behind the built-in type's part of the object. Unset ones are null.
+    /// Hashes the values of `__slots__`, which follow the fields of the built-in base type. An unset slot is null.
     fn slots(&mut self, object: u64, built_in: u64, info: &TypeInfo, depth: u32) -> Option<u64> {
         let offsets = (built_in / 8..info.size / 8).map(|index| 8 * index);
         offsets.filter(|offset| ![info.weak, info.dict].contains(offset)).try_fold(info.slots, |sum, offset| {

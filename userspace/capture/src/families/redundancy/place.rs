@@ -159,8 +159,8 @@ impl Place {
         false
     }
 
-    /// The Python frames called by native code of a library that applies functions to each element, numbered from 0 for
-    /// the innermost.
+    /// Returns the indexes of the Python frames whose caller is native code of a library that applies functions element
+    /// by element. The innermost frame has index 0.
     pub fn applied(&mut self, sample: &Registers) -> Vec<usize> {
         let (mut applied, mut frames) = (Vec::new(), 0);
         for word in natives(sample) {
@@ -183,7 +183,7 @@ impl Place {
         path.and_then(|path| package::of_file(&path)).is_some_and(|package| package::applies_functions(&package))
     }
 
-    /// Whether the thread is in the C library or another that the interpreter itself is built on.
+    /// Whether the sample is in the C library or another runtime library of the interpreter.
     pub fn is_in_runtime(&mut self, sample: &Registers) -> bool {
         matches!(self.owner(sample.ip, None), Owner::Runtime)
     }

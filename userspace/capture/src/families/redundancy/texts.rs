@@ -8,18 +8,18 @@ use pyobs_model::{CalledBy, Compared};
 use super::calls::{Calls, Observed, SPOTS_MAX};
 use super::place::Place;
 
-/// Instructions that are learned here may fill this part of the table, because a sample of almost any instruction can
-/// be in the C library. The rest is for calls of extensions.
+/// Limits the instructions added here to half of the table, because almost any instruction can call the C library. The
+/// other half is reserved for calls of extensions.
 const SPOTS: usize = SPOTS_MAX as usize / 2;
-/// A shorter text costs little more to copy than to create.
+/// Shorter texts are not examined.
 const SIZE_MIN: u64 = 1024;
 /// Larger than the header of any text. A register that points to the header or to the start of the data does not prove
 /// that the data is being copied.
 const START: u64 = 128;
 
 impl Calls {
-    /// Measures two texts that are being concatenated, if the thread is inside the C library to copy the longer one. CPython appends
-    /// to a text in place if nothing else refers to it, and then copies only the shorter one.
+    /// Returns the sizes of two texts being concatenated, if the sample interrupted the copy of the longer one. CPython
+    /// appends in place to a text that nothing else refers to, and then copies only the shorter one.
     pub fn concatenated(&mut self, place: &mut Place, sample: &Registers) -> Option<Observed> {
         if sample.words == NOT_DECODED || !place.is_in_runtime(sample) {
             return None;
@@ -42,10 +42,10 @@ impl Calls {
     }
 }
 
-/// The sizes of the longer text and of the other one, if a register points into the longer one.
+/// Returns the sizes of the longer and the shorter text, if a register points into the longer one.
 fn copied(texts: [u64; 2], [left, right]: [u64; 2], registers: &[u64]) -> Option<(u64, u64)> {
     let (text, copied, added) = if left >= right { (texts[0], left, right) } else { (texts[1], right, left) };
-    // What is appended in place is copied to the last bytes.
+    // An append in place writes only the last bytes.
     let inner = text.checked_add(START)?..text.checked_add(copied - added)?;
     (copied >= SIZE_MIN && registers.iter().any(|register| inner.contains(register))).then_some((copied, added))
 }

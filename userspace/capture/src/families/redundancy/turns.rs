@@ -108,7 +108,7 @@ impl Turns {
         is_meant.then(|| self.place_of(place, &frames[own], callee)).flatten()
     }
 
-    /// A library calls a function of the program, from Python code of its own or from native code that the program called.
+    /// Handles callbacks: a library calls a function of the program, from Python or from native code.
     fn of_callback(&mut self, place: &Place, frames: &[At]) -> Option<Wanted> {
         let applies = |at: &At| at.function.package.as_deref().is_some_and(package::applies_functions);
         let is_callback = |pair: &[At]| pair[0].is_own() && (pair[0].is_applied || applies(&pair[1]));

@@ -3,7 +3,7 @@
 /// `Py_TPFLAGS_…` (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
 pub const INLINE_VALUES: u64 = 1 << 2;
 pub const MANAGED_DICT: u64 = 1 << 4;
-/// Made by a `class` statement, or by C code at run time.
+/// `Py_TPFLAGS_HEAPTYPE`: created at run time, by a `class` statement or by C code.
 pub const HEAP: u64 = 1 << 9;
 pub const LIST: u64 = 1 << 25;
 pub const TUPLE: u64 = 1 << 26;
@@ -20,7 +20,7 @@ pub struct TypeInfo {
     /// Where the list of weak references and the dictionary of attributes are in an instance; 0 if it has none there.
     pub weak: u64,
     pub dict: u64,
-    /// How many attributes `__slots__` names, in the type and those that it is based on.
+    /// The number of slots (`__slots__`) of the type and its bases.
     pub slots: u64,
     pub of: Origin,
 }
@@ -49,7 +49,7 @@ impl TypeInfo {
         self.flags & flags != 0
     }
 
-    /// Bytes that belong neither to the built-in type that it is based on, nor to the dictionary and weak references.
+    /// The size of an instance without its built-in base type, dictionary pointer and weak reference list.
     pub fn own_size(&self, built_in: u64) -> Option<u64> {
         let words = [self.weak, self.dict].iter().filter(|offset| **offset > 0).count() as u64;
         self.size.checked_sub(built_in + 8 * words)

@@ -11,7 +11,7 @@ use crate::{Access, Touched};
 const NAMES_MAX: usize = 64;
 
 /// Native code is dispatch if more than this share of its accesses is to objects, after allowing for chance:
-/// [`DISPATCH`] for a line that takes or sets single elements of arrays, `DISPATCH_OF_WHOLE` for any other. Whole arrays
+/// [`DISPATCH`] for a line that reads or writes single elements of arrays, `DISPATCH_OF_WHOLE` for any other. Whole arrays
 /// may be so small that little besides objects is accessed, and larger ones would not help.
 pub const DISPATCH: f64 = 0.7;
 pub(super) const DISPATCH_OF_WHOLE: f64 = 0.92;
@@ -36,7 +36,7 @@ pub struct Accesses {
     pub array: u64,
     pub fixed: u64,
     pub unknown: u64,
-    /// Samples inside an instruction that takes or sets a single element of an array.
+    /// Samples inside an instruction that reads or writes a single element of an array.
     pub elements: u64,
     /// The arrays of those elements.
     pub elements_of: Names,
