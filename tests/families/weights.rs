@@ -14,8 +14,8 @@ const BURNERS: [&str; 5] = ["burn_a", "burn_b", "burn_c", "native_sum", "native_
 const POINTS: f64 = 0.03;
 /// By chance, one of 2000 such figures is further off.
 const DEVIATIONS: f64 = 3.5;
-/// Samples of a program in step with the ticks are not independent. Their shares deviate by at most this factor
-/// more, as a unit test of the ticks shows.
+/// Samples of a program in step with the ticks are not independent. Their shares deviate up to this many times as
+/// much, as a unit test of the ticks shows. Sums of their weights do not.
 const IN_STEP: f64 = 1.4;
 /// So small a budget that most samples are dropped at the default rate.
 const SCARCE: [&str; 2] = ["--budget", "0.1"];
@@ -121,7 +121,7 @@ fn shares_are_true(recording: &Recording) {
     shares_are_true_within(recording, DEVIATIONS);
 }
 
-/// The error allowed is that of this many standard deviations of independent samples.
+/// The error allowed for a share is this many standard deviations of independent samples.
 fn shares_are_true_within(recording: &Recording, deviations: f64) {
     let truth = json::parse(recording.stdout.lines().last().unwrap_or_default());
     let known = MARKERS.map(|marker| json::number(&truth, &format!("/{marker}")));
@@ -141,7 +141,7 @@ fn shares_are_true_within(recording: &Recording, deviations: f64) {
         compare::close(&format!("share of {marker}"), share, truth, POINTS.max(deviations * deviation));
     }
     // The relative error of a sum of this many samples.
-    let error = deviations / samples.sqrt();
+    let error = DEVIATIONS / samples.sqrt();
     compare::within("CPU seconds, seen and known", all_seen, all_known, POINTS.max(error));
 }
 
