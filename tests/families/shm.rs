@@ -4,6 +4,8 @@
 
 #[path = "shm/hostile.rs"]
 mod hostile;
+#[path = "shm/later.rs"]
+mod later;
 #[path = "shm/passing.rs"]
 mod passing;
 #[path = "shm/random.rs"]
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     cases.extend(standard::cases());
     cases.extend(random::cases());
     cases.extend(hostile::cases());
+    cases.extend(later::cases());
     pyobs_tests::run(cases)
 }
 

@@ -9,6 +9,7 @@ pub fn options(pid: u32, probes: &[Family], rate_hz: u32) -> Options {
         targets: Targets::Pids(vec![pid]),
         rate_hz,
         probes: probes.to_vec(),
+        named: probes.to_vec(),
         budget: 100.0,
         budget_binds_rate: false,
         budget_binds_sleeps: false,

@@ -31,7 +31,9 @@ pub const PERIOD: u32 = 11;
 pub const TICKS_SINCE: u32 = 12;
 /// Nanoseconds that the first sample with this period stands for.
 pub const FIRST_TICK: u32 = 13;
-pub const COUNT: u32 = 14;
+/// The families that learn of mappings at the kernel's tracepoints of mappings, not at system calls: bits of `FAMILY_*`.
+pub const AT_MAPPINGS: u32 = 14;
+pub const COUNT: u32 = 15;
 
 /// The values of [`REPORT_MAPPINGS`].
 pub mod mappings_of {

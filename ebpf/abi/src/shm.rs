@@ -27,11 +27,20 @@ pub const MAPPED_AT: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     pub generation: u32,
-    /// 1 for a segment that user space found, whose generation is not known yet.
+    /// For a segment that user space found: bits of [`found`].
     pub found: u32,
 }
 
 shared!(Known, 8);
+
+/// What is unknown of a segment that user space found.
+pub mod found {
+    /// Its generation.
+    pub const NO_GENERATION: u32 = 1;
+    /// Where it was made: after the recording began, and before programs ran at system calls. So the stack is taken when
+    /// it is first mapped through the file that made it.
+    pub const NO_BIRTH: u32 = 2;
+}
 
 /// Addresses from `start` up to, but not including, `end`. An unused range has an `end` of 0.
 #[repr(C)]

@@ -1,6 +1,6 @@
 //! The family `arena`: CPython's own arenas, at the system calls that map and unmap them.
 //!
-//! [`crate::calls`] has the programs; this module recognises the calls. A probe on the allocator's code would cost
+//! [`crate::mappings`] and [`crate::calls`] have the programs; this module recognises the calls. A probe on the allocator's code would cost
 //! less, but pyobs would have to keep CAP_SYS_ADMIN for interpreters that start later (`perf_uprobe_event_init` in
 //! <https://github.com/torvalds/linux/blob/v6.1/kernel/events/core.c>). A family that is on by default must not
 //! require that.
@@ -31,7 +31,7 @@ pub fn is_arena(call: &Call) -> bool {
     is_its_size && call.first() == 0 && call.third() == PROTECTION && call.fourth() == FLAGS
 }
 
-/// Reports a munmap(2) of a range with the size of an arena, before it happens.
+/// Reports a munmap(2) of a range with the size of an arena.
 #[inline(never)]
 pub fn report_unmapped(call: &Call) {
     let (address, bytes) = (call.first(), call.second());

@@ -1,6 +1,9 @@
 //! The programs at system calls, for all families that need some: [`shm`], [`arena`], and [`code`] for new executable
 //! code.
 //!
+//! Any program at a system call makes the kernel take a slower path into and out of every system call of the machine.
+//! So they are attached only when a family needs them; [`crate::mappings`] has what does without.
+//!
 //! The kernel has a tracepoint for the beginning and the end of each system call. With these, only the calls listed in
 //! `pyobs_abi::calls` run a program. If user space cannot attach to them, it attaches to those of all calls, and the
 //! programs select by number.
@@ -17,14 +20,14 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     calls::number,
-    control::{FAMILY_ARENA, FAMILY_SHM},
+    control::{AT_MAPPINGS, FAMILY_ARENA, FAMILY_SHM},
     record, stack,
 };
 
 use crate::{
     arena, code,
     common::{
-        maps::{is_on, watched},
+        maps::{control, is_on, watched},
         registers::Registers,
         ring::{self, Route},
         system_call::Call,
@@ -93,7 +96,7 @@ fn begin(number: u32) {
         return;
     }
     let call = Call::current();
-    if number == number::MUNMAP && is_on(FAMILY_ARENA) {
+    if number == number::MUNMAP && is_on_here(FAMILY_ARENA) {
         arena::report_unmapped(&call);
     }
     shm::begin_call(number, &call);
@@ -112,11 +115,27 @@ fn end(number: u32, result: i64) {
         }
         _ => {}
     }
-    if number == number::MMAP && is_on(FAMILY_ARENA) && arena::is_arena(&call) {
-        send_birth(record::ARENA_BIRTH, [result as u64, call.second()]);
-    } else if is_on(FAMILY_SHM)
+    if number == number::MMAP {
+        mapped(&call, result as u64, is_on_here(FAMILY_ARENA), is_on_here(FAMILY_SHM));
+    } else if is_on_here(FAMILY_SHM)
         && let Some(key) = shm::end_call(number, &call, result as u64)
     {
+        send_birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
+    }
+}
+
+/// Whether this family is on and has its mappings reported at system calls.
+#[inline(always)]
+fn is_on_here(family: u64) -> bool {
+    is_on(family) && control(AT_MAPPINGS) & family == 0
+}
+
+/// The current process maps memory at this address with mmap(2).
+#[inline(always)]
+pub fn mapped(call: &Call, start: u64, for_arena: bool, for_shm: bool) {
+    if for_arena && arena::is_arena(call) {
+        send_birth(record::ARENA_BIRTH, [start, call.second()]);
+    } else if for_shm && let Some(key) = shm::mapped(call, start) {
         send_birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
     }
 }

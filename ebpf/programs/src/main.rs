@@ -14,6 +14,7 @@ mod common;
 mod copied;
 mod cpu;
 mod eval;
+mod mappings;
 mod nrt;
 mod offcpu;
 mod process;

@@ -10,11 +10,13 @@ mod iterate;
 mod lifecycle;
 mod mappings;
 
+pub use mappings::mapped;
+
 use aya_ebpf::{macros::map, maps::HashMap};
 use pyobs_abi::{
     calls::number,
     record::{self, Loss},
-    shm::{Bounds, Change, Facts, Inode as Key, Known, NAME_MAX, Segment, Unlink, what},
+    shm::{Bounds, Change, Facts, Inode as Key, Known, NAME_MAX, Segment, Unlink, found, what},
 };
 
 use crate::common::{
@@ -72,14 +74,13 @@ pub fn begin_call(number: u32, call: &Call) {
     }
 }
 
-/// Handles a call that succeeded. Returns the segment that it made.
+/// Handles a call other than mmap(2) that succeeded. Returns the segment that it made.
 #[inline(always)]
 pub fn end_call(number: u32, call: &Call, result: u64) -> Option<Key> {
     match number {
         number::OPEN | number::CREAT => descriptors::opened(result as u32, call.first()),
         number::OPENAT | number::OPENAT2 => descriptors::opened(result as u32, call.second()),
         number::MEMFD_CREATE => descriptors::created(result as u32),
-        number::MMAP => mappings::mapped(call, result),
         _ => {
             others(call, number, result);
             None
@@ -155,10 +156,22 @@ fn facts(inode: Inode) -> Option<Facts> {
     let facts = inode.facts(key);
     // SAFETY: the pointer is to an element of the map; two threads that come at once write the same.
     unsafe {
-        if (*known).found != 0 {
-            *known = Known { generation: facts.generation, found: 0 };
+        if (*known).found & found::NO_GENERATION != 0 {
+            *known = Known { generation: facts.generation, found: (*known).found & !found::NO_GENERATION };
         }
         ((*known).generation == facts.generation).then_some(facts)
+    }
+}
+
+/// Whether a segment was found before its birth could be reported. Only the first caller gets true.
+#[inline(always)]
+fn has_no_birth(facts: &Facts) -> bool {
+    let Some(known) = SHM_SEGMENTS.get_ptr_mut(facts.inode) else { return false };
+    // SAFETY: as above.
+    unsafe {
+        let has_none = (*known).found & found::NO_BIRTH != 0;
+        (*known).found &= !found::NO_BIRTH;
+        has_none
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tests how pyobs notices executable mappings: by the programs at system calls if some family runs them, as by
-//! default, and otherwise by the kernel's side-band records.
+//! Tests how pyobs notices executable mappings: by the programs at system calls if a family needs them from the
+//! beginning, and otherwise, as by default, by the kernel's side-band records.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
 
 /// No sampler runs, so these perf events can only be the side band.
 fn side_band() {
-    for (probes, is_open) in [("shm", false), ("arena", false), ("shm,offcpu", false), ("offcpu", true)] {
+    for (probes, is_open) in [("shm", false), ("arena", true), ("shm,offcpu", false), ("offcpu", true)] {
         let recording = Record::new().argument("--probe").argument(probes).start();
         let events = recording.perf_events();
         assert_eq!(events > 0, is_open, "{events} perf events with --probe {probes}");

@@ -64,12 +64,25 @@ pub struct FamilySpec {
     pub offsets: Option<Offsets>,
     /// The system calls that it watches, by the names of their tracepoints: entries, then exits.
     pub system_calls: [&'static [&'static str]; 2],
+    /// What it learns without them.
+    pub at_mappings: AtMappings,
     /// Its bit in the kernel side's word of enabled families; 0 if its programs are attached only while it is
     /// on.
     pub control_bit: u64,
     /// The families that depend on its collector.
     pub serves: &'static [Family],
     pub start: fn(&mut Start<'_>) -> Result<Box<dyn Collector>, StartError>,
+}
+
+/// What the programs at the kernel's tracepoints of mappings show of a family, without programs at system
+/// calls. Those make every system call of the machine slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtMappings {
+    Nothing,
+    /// That it has something to watch from now on. Its collector then calls
+    /// [`Object::attach_later_calls`].
+    FirstSign,
+    All,
 }
 
 /// A map that takes no memory while its family is off.
@@ -101,6 +114,7 @@ impl FamilySpec {
             maps: &[],
             offsets: None,
             system_calls: [&[], &[]],
+            at_mappings: AtMappings::Nothing,
             control_bit: 0,
             serves: &[],
             start: |_| Ok(Box::new(Nothing)),

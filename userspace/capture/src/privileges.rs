@@ -56,12 +56,21 @@ pub fn drop_but_probing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropE
     drop_all_but(wanted(kernel, keep) | CapabilitySet::SYS_ADMIN)
 }
 
+/// Like [`drop_after_attach`], for a thread that may attach programs to more tracepoints, which are perf
+/// events.
+pub fn drop_but_tracing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
+    drop_all_but(wanted(kernel, keep) | for_perf_events(kernel))
+}
+
 /// Like [`drop_after_attach`], for a thread that keeps setting watchpoints on other processes' threads. These
 /// are perf events for which CAP_PERFMON is usually enough.
 pub fn drop_but_watching(kernel: (u32, u32)) -> Result<Dropped, DropError> {
+    drop_all_but(wanted(kernel, Keep::Reading) | for_perf_events(kernel) | CapabilitySet::SYS_NICE)
+}
+
+fn for_perf_events(kernel: (u32, u32)) -> CapabilitySet {
     // CAP_PERFMON exists since 5.8.
-    let watching = if kernel < (5, 8) { CapabilitySet::SYS_ADMIN } else { rights::for_perf_events() };
-    drop_all_but(wanted(kernel, Keep::Reading) | watching | CapabilitySet::SYS_NICE)
+    if kernel < (5, 8) { CapabilitySet::SYS_ADMIN } else { rights::for_perf_events() }
 }
 
 /// Raises the calling thread's priority, if allowed: on a busy machine, a process that lives for 50 ms is

@@ -10,7 +10,7 @@ use pyobs_model::Family;
 use crate::families;
 use crate::family::FamilySpec;
 use crate::kernel::object::system_calls::{self, Points};
-use crate::kernel::object::{Contents, LIFECYCLE};
+use crate::kernel::object::{Contents, LIFECYCLE, MAPPINGS};
 use crate::kernel::program::ProgramSpec;
 use crate::pipeline::decode::Kind;
 
@@ -46,8 +46,10 @@ fn at_system_calls() -> [ProgramSpec; 4] {
     ]
 }
 
-/// The system calls by which a process gets new code.
-const CODE_ENDS: [&str; 3] = pyobs_abi::calls::CODE_END;
+/// The programs that serve the same families at the kernel's tracepoints of mappings, where it has these.
+fn at_mappings() -> [ProgramSpec; 2] {
+    MAPPINGS.map(|(name, _)| ProgramSpec::new(name, of_system_calls()).optional())
+}
 
 pub fn spec(family: Family) -> &'static FamilySpec {
     &SPECS[family as usize]
@@ -80,7 +82,7 @@ pub fn contents(wanted: impl Fn(Family) -> bool) -> Contents {
         spec.maps.iter().filter_map(move |map| Some((map.name, if is_wanted { map.on? } else { map.off })))
     });
     Contents {
-        programs: SHARED.into_iter().chain(at_system_calls()).chain(programs.copied()).collect(),
+        programs: SHARED.into_iter().chain(at_system_calls()).chain(at_mappings()).chain(programs.copied()).collect(),
         sizes: sizes.collect(),
         offsets: SPECS.iter().filter_map(|spec| spec.offsets).collect(),
     }
@@ -108,11 +110,11 @@ fn those(belongs: impl Fn(&FamilySpec) -> bool) -> Vec<Family> {
     SPECS.iter().filter(|spec| belongs(spec)).map(|spec| spec.family).collect()
 }
 
-/// The system calls that these families need, and those that give a process new code.
+/// The system calls that these families need.
 pub fn points(families: &[Family]) -> Points {
     let [beginnings, ends] =
         [0, 1].map(|which| families.iter().flat_map(move |family| spec(*family).system_calls[which]).copied());
-    Points { beginnings: beginnings.collect(), ends: ends.chain(CODE_ENDS).collect() }
+    Points { beginnings: beginnings.collect(), ends: ends.collect() }
 }
 
 #[cfg(test)]
@@ -152,7 +154,6 @@ mod tests {
     fn only_the_system_calls_are_looked_at_that_the_families_need() {
         assert_eq!(points(&[Family::Cpu, Family::Arena]).beginnings, ["munmap"]);
         assert_eq!(points(&[Family::Cpu]).beginnings, [""; 0]);
-        assert!(points(&[Family::Cpu]).ends.contains(&"mprotect"));
         assert!(points(&[Family::Shm]).ends.contains(&"memfd_create"));
     }
 

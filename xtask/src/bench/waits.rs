@@ -1,6 +1,6 @@
-//! Measures what the family `offcpu` costs a program whose threads only hand over to each other.
+//! Measures what pyobs costs a program whose threads only hand over to each other.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{
@@ -25,9 +25,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
     let mut table = Table::new(
         "Waits",
         "Two threads of a CPython 3.12 program that hand over to each other by pipes, on one CPU (`xtask/src/bench/switches.py`).\n\
-         First how long a hand-over takes while pyobs watches, compared with just before and after (`paired.py`);\n\
-         `nobody` shows the noise, and programs that do nothing (`xtask/src/bench/empty.py`) what any observer of these\n\
-         tracepoints costs. Then the time of pyobs's BPF programs by the kernel's own account (`bpf_stats`) per sleep that\n\
+         First how long a hand-over takes while pyobs watches, compared with just before and after (`paired.py`): with\n\
+         the defaults, and with the family `offcpu` alone. `nobody` shows the noise, and programs that do nothing\n\
+         (`xtask/src/bench/empty.py`) what any observer of these tracepoints costs. Then the time of pyobs's BPF programs by the kernel's own account (`bpf_stats`) per sleep that\n\
          the kernel counted (`getrusage`), and what was shed to keep the budget.",
         &["what", "figure", "10th to 90th percentile", "sleeps a second", "BPF time (% of a core)", "given up"],
     );
@@ -46,15 +46,18 @@ fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
     let python = setting.python(VERSION)?;
     let words = [python.display().to_string(), switches()];
     let words = [&words[0][..], &words[1][..]];
-    let compared = Compared::one(setting, python, &words, &["--pid", "PID", "--probe", "offcpu"], paired::USUAL)?;
+    let watches: [&[&str]; 2] = [&["--pid", "PID"], &["--pid", "PID", "--probe", "offcpu"]];
+    let compared = Compared::measure(setting, python, &words, &watches, paired::USUAL)?;
+    let [defaults, offcpu] = &compared[..] else { bail!("paired.py left a watcher out") };
     let (nothing, command) =
         paired::beside_nothing(setting, python, &words, paired::USUAL, &["sched_switch", "sched_waking"])?;
     let nothing = paired::row("programs that do nothing", &nothing, &command);
-    for [who, figure, range, command] in compared.rows().into_iter().chain([nothing]) {
+    let [_, alone] = offcpu.rows();
+    for [who, figure, range, command] in defaults.rows().into_iter().chain([alone, nothing]) {
         let cells = vec![format!("a hand-over, {who}"), figure, range, String::new(), String::new(), String::new()];
         table.row(cells, &command);
     }
-    let [_, middle, _] = paired::longer(&compared.watched);
+    let [_, middle, _] = paired::longer(&defaults.watched);
     table.at_most("a hand-over: longer by (%)", middle, LONGER);
     Ok(())
 }

@@ -4,7 +4,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_seq_write;
-use pyobs_abi::shm::{Row, row};
+use pyobs_abi::shm::{Row, found::NO_GENERATION, row};
 
 use super::SHM_SEGMENTS;
 use crate::common::{
@@ -94,7 +94,7 @@ fn found(pid: u32, inode: Inode) -> Option<Row> {
         flags = row::UNKNOWN;
     }
     let facts = inode.facts(key);
-    if known.is_some_and(|known| known.found == 0 && known.generation != facts.generation) {
+    if known.is_some_and(|known| known.found & NO_GENERATION == 0 && known.generation != facts.generation) {
         flags = row::UNKNOWN;
     }
     Some(Row { facts, pid, flags, ..Row::default() })

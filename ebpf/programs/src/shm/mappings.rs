@@ -2,7 +2,7 @@
 
 use pyobs_abi::shm::{Facts, Inode as Key, MAPPED_AT, flags, what};
 
-use super::{SHM_FOUND, SHM_HOLDERS, begin_segment, facts, hold, is_holder, send_change};
+use super::{SHM_FOUND, SHM_HOLDERS, begin_segment, facts, has_no_birth, hold, is_holder, send_change};
 use crate::common::{
     files::{File, Mapping, TMPFS, Table},
     maps::{pid, watched},
@@ -59,7 +59,7 @@ fn of_file(call: &Call, start: u64) -> Option<Key> {
     }
     if let Some(facts) = facts(inode) {
         report(facts, start, end, call.sixth());
-        return None;
+        return if file.is_created() && has_no_birth(&facts) { Some(facts.inode) } else { None };
     }
     watched()?;
     if !shared || !(file.is_writable() || inode.magic() == TMPFS) {

@@ -23,19 +23,18 @@ fn points() -> [(&'static str, &'static CStr, Families); 6] {
 pub(super) fn examine(checks: &mut Vec<Check>) {
     let mut area = Area::new("tracing", checks);
     let program = sys::load_program(sys::PROG_RAW_TRACEPOINT, None);
+    let tried = |point| match &program {
+        Ok(program) => sys::attach_raw(Some(point), program),
+        Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
+    };
+    let works = |point: &CStr| format!("attached to {} and taken off again", point.to_string_lossy());
     for (name, point, families) in points() {
-        let tried = match &program {
-            Ok(program) => sys::attach_raw(Some(point), program),
-            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
-        };
-        let works = format!("attached to {} and taken off again", point.to_string_lossy());
-        area.tried(
-            name,
-            families,
-            tried,
-            &works,
-            "run a kernel built with CONFIG_BPF_EVENTS=y and CONFIG_TRACEPOINTS=y",
-        );
+        let todo = "run a kernel built with CONFIG_BPF_EVENTS=y and CONFIG_TRACEPOINTS=y";
+        area.tried(name, families, tried(point), &works(point), todo);
+    }
+    for (name, point) in [("chosen addresses", c"vm_unmapped_area"), ("changed mappings", c"ma_write")] {
+        let todo = "run a kernel from 6.1 on: without, programs run at system calls all the time";
+        area.preferred(name, of_system_calls(), tried(point), &works(point), todo);
     }
     drop(program);
     single_calls(&mut area);

@@ -28,7 +28,7 @@ use pyobs_model::{Arena, ArenaChange, ArenaId, Event, Family, Filled, Nanos, Pro
 
 use self::allocator::{Allocator, Kinds};
 use crate::cpython::attached::Attached;
-use crate::family::{FamilySpec, MapSize};
+use crate::family::{AtMappings, FamilySpec, MapSize};
 use crate::kernel::cost;
 use crate::memory::is_gone;
 use crate::pipeline::decode::Stack;
@@ -43,6 +43,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     programs: &library::programs::PROGRAMS,
     maps: &[MapSize::new("ARENA_CALLS")],
     system_calls: [&ARENA_BEGIN, &ARENA_END],
+    at_mappings: AtMappings::All,
     control_bit: control::FAMILY_ARENA,
     ..FamilySpec::new(Family::Arena, "memory that CPython's allocators hold")
 };

@@ -27,8 +27,8 @@ use pyobs_model::{Event, Family, Nanos, Pid, Reason, Segment, SegmentChange, Seg
 use self::holder::Holder;
 use self::repair::Reconciliation;
 use self::resident::Account;
-use self::scan::Found;
-use crate::family::FamilySpec;
+use self::scan::{Folder, Found};
+use crate::family::{AtMappings, FamilySpec};
 use crate::pipeline::decode::Plain;
 use crate::pipeline::processes::token_bucket::TokenBuckets;
 
@@ -47,6 +47,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     programs: &programs::PROGRAMS,
     offsets: Some(offsets::of),
     system_calls: [&SHM_BEGIN, &SHM_END],
+    at_mappings: AtMappings::FirstSign,
     control_bit: control::FAMILY_SHM,
     ..FamilySpec::new(Family::Shm, "shared memory, and who holds it")
 };
@@ -124,6 +125,7 @@ pub struct Shm {
     unreported: BTreeSet<u32>,
     account: Account,
     map_reads: TokenBuckets,
+    folder: Folder,
 }
 
 impl Shm {
@@ -154,6 +156,7 @@ impl Shm {
             unreported: BTreeSet::new(),
             account: Account::default(),
             map_reads: TokenBuckets::default(),
+            folder: Folder::new(),
         }
     }
 
@@ -162,6 +165,18 @@ impl Shm {
     fn at(&mut self, header: &Header) -> Nanos {
         self.latest = self.latest.max(Nanos(header.time).saturating_sub(self.start));
         self.latest
+    }
+
+    /// Whether a watched process holds a segment, or may have made one.
+    pub fn has_begun(&mut self) -> bool {
+        !self.holders.is_empty() || self.folder.has_new_segment()
+    }
+
+    /// Records tell everything from now on, and have told little so far.
+    pub fn scan_again(&mut self) {
+        self.scanned.clear();
+        let versions: Vec<_> = self.holders.keys().map(|pid| (*pid, self.version(*pid))).collect();
+        self.reconciliation.starts(versions);
     }
 
     /// `None` if the record's contents do not match its kind.

@@ -28,6 +28,7 @@ use crate::native::store::{MappingTable, Tables};
 use messages::Messages;
 use programs::Known;
 use refusal::innermost;
+use system_calls::Ready;
 
 pub use programs::Verified;
 pub use refusal::Refusal;
@@ -43,6 +44,8 @@ pub const LIFECYCLE: [(&str, &str); 3] = [
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
 ];
+/// The programs at the kernel's tracepoints of mappings. Linux has the second one from 6.1 on.
+pub const MAPPINGS: [(&str, &str); 2] = [("memory_mapped", "vm_unmapped_area"), ("memory_unmapped", "ma_write")];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler that also sends a copy of each stack.
@@ -66,6 +69,8 @@ pub enum ObjectError {
         "the kernel gives no hardware breakpoint (perf_event_open): {0}; `pyobs doctor` says what this machine lacks"
     )]
     Breakpoint(#[source] std::io::Error),
+    #[error("the kernel refuses to trace system calls (perf_event_open): {0}")]
+    SystemCalls(#[source] std::io::Error),
     #[error("cannot find the machine's CPUs: {0}")]
     Cpus(String),
     #[error(
@@ -83,6 +88,8 @@ pub struct Object {
     sampler: &'static str,
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
+    /// Those to be attached when a family needs them.
+    later_calls: Option<Ready>,
     ticks: Option<Ticks>,
     pub records: RingBuf<MapData>,
     pub processes: HashMap<MapData, u32, Process>,
@@ -167,6 +174,7 @@ impl Object {
             known,
             sampler: SAMPLER,
             attached_calls: None,
+            later_calls: None,
             ticks: None,
         })
     }
@@ -174,6 +182,12 @@ impl Object {
     /// Starts following forks, execs and exits.
     pub fn attach_lifecycle(&mut self) -> Result<(), ObjectError> {
         self.attach_tracepoints(&LIFECYCLE)
+    }
+
+    /// Starts reporting mappings to the families with these bits without programs at system calls.
+    pub fn attach_mappings(&mut self, families: u64) -> Result<(), ObjectError> {
+        self.attach_tracepoints(&MAPPINGS)?;
+        self.set(control::AT_MAPPINGS, families)
     }
 
     /// Logs the programs' debug messages, if they are enabled.

@@ -37,22 +37,14 @@ impl Calls {
         Ok(Self(folder(root.as_fd(), CALLS)?))
     }
 
-    /// Runs a program at a tracepoint such as `sys_enter_close`, on every CPU. Does nothing if this kernel
-    /// lacks the call.
-    pub fn attach(&self, program: &File, point: &str, attached: &mut Attached) -> io::Result<()> {
-        let Some(id) = self.number(point)? else { return Ok(()) };
-        let event = event(id)?;
-        event.attach_bpf(program)?;
-        attached.keep(event.file().as_fd())
-    }
-
     /// Checks that an event can be opened at one of them.
     pub fn try_out(&self) -> io::Result<()> {
         let id = self.number("sys_enter_munmap")?.ok_or(io::ErrorKind::NotFound)?;
         event(id).map(drop)
     }
 
-    fn number(&self, point: &str) -> io::Result<Option<u64>> {
+    /// The number of a tracepoint such as `sys_enter_close`; `None` if this kernel lacks the call.
+    pub fn number(&self, point: &str) -> io::Result<Option<u64>> {
         let id = match openat(&self.0, format!("{point}/id"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(id) => id,
             Err(Errno::NOENT) => return Ok(None),
@@ -62,6 +54,13 @@ impl Calls {
         File::from(id).take(32).read_to_string(&mut text)?;
         text.trim().parse().map(Some).map_err(|_| io::ErrorKind::InvalidData.into())
     }
+}
+
+/// Runs a program at the tracepoint with this number, on every CPU.
+pub fn attach(program: &File, number: u64, attached: &mut Attached) -> io::Result<()> {
+    let event = event(number)?;
+    event.attach_bpf(program)?;
+    attached.keep(event.file().as_fd())
 }
 
 /// The event itself counts on one CPU; its program runs on all.

@@ -27,6 +27,8 @@ pub struct Options {
     /// Samples per second and CPU.
     pub rate_hz: u32,
     pub probes: Vec<Family>,
+    /// Those of them that the user requested by name.
+    pub named: Vec<Family>,
     /// The share of all CPUs together that pyobs may use, in percent.
     pub budget: f64,
     /// Whether the budget binds the sampling rate, and the families that watch sleeps. It does not bind what

@@ -61,6 +61,7 @@ fn options(watch: &Watch, targets: Targets) -> Options {
         targets,
         rate_hz: watch.rate.unwrap_or(DEFAULT_RATE_HZ),
         probes: probes.families,
+        named: probes.asked,
         functions: probes.functions,
         libraries: probes.libraries,
         budget_binds_calls: watch.budget.is_some(),
@@ -84,10 +85,13 @@ fn drop_privileges(keep: Keep) -> Result<(), Failure> {
 /// The same for the thread that polls a session, which may attach more probes.
 fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::go_first();
-    if !session.goes_on_probing() {
-        return drop_privileges(keep);
+    if session.goes_on_probing() {
+        return privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed);
     }
-    privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
+    if session.goes_on_tracing() {
+        return privileges::drop_but_tracing(kernel_version(), keep).map(drop).map_err(Failure::failed);
+    }
+    drop_privileges(keep)
 }
 
 /// Reads a recording into a model that keeps as much as `history`.

@@ -1,5 +1,6 @@
 //! The family `shm` in a session.
 
+use pyobs_abi::control;
 use pyobs_model::{Event, Nanos, ProcessRef, SegmentChange, SegmentId};
 
 use super::Shm;
@@ -8,6 +9,10 @@ use crate::family::{Collector, Context, NamedStack, Start, Waiting};
 use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 use crate::session::options::Targets;
+
+/// Libraries whose only or main use is to share memory, by the beginnings of their names: those of
+/// `multiprocessing.shared_memory`, PyTorch and UCX. They are loaded some milliseconds before the first segment.
+const MAKERS: [&str; 3] = ["_posixshmem.", "libshm.", "libuct."];
 
 struct Segments {
     shm: Shm,
@@ -25,6 +30,18 @@ pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartEr
     let now = crate::machine::monotonic().saturating_sub(start.start);
     shm.scan(now, start.options.targets == Targets::All, running, start.events);
     Ok(Box::new(Segments { shm, iterators, waiting: Waiting::default() }))
+}
+
+impl Segments {
+    /// There is a segment, or will be: what is done with it shows only at system calls.
+    fn watch_calls(&mut self, context: &mut Context) {
+        match context.object.attach_later_calls(control::FAMILY_SHM) {
+            Ok(()) => self.shm.scan_again(),
+            Err(error) => {
+                context.notes.push(format!("shared memory is only seen when it is mapped, and every 10 s: {error}"));
+            }
+        }
+    }
 }
 
 impl Collector for Segments {
@@ -51,7 +68,18 @@ impl Collector for Segments {
         self.shm.child_of(parent, child);
     }
 
+    fn mapped(&mut self, context: &mut Context) {
+        let is_maker = |name: &str| MAKERS.iter().any(|maker| name.starts_with(maker));
+        if context.object.has_later_calls() && context.processes.mappings().any(|(_, mapping)| is_maker(&mapping.name))
+        {
+            self.watch_calls(context);
+        }
+    }
+
     fn advance(&mut self, context: &mut Context) {
+        if context.object.has_later_calls() && self.shm.has_begun() {
+            self.watch_calls(context);
+        }
         let (shm, now) = (&mut self.shm, context.now());
         if shm.is_reconciliation_due() {
             let had_iterators = self.iterators.work();

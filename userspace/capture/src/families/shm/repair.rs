@@ -20,6 +20,8 @@ use crate::kernel::cost;
 /// confirmed nor excluded, because the process does not pause long enough.
 const EVERY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
+/// When the first comparison is due after the programs at system calls have been attached.
+const FIRST_AFTER: Duration = Duration::from_millis(100);
 /// An iteration is slow on a machine with very many mappings, so all of them together may use 1/4000 of a
 /// CPU. For a short time after a difference was seen, they may use 1/100.
 const SHARE: u32 = 4000;
@@ -27,6 +29,9 @@ const SHARE_AGAIN: u32 = 100;
 /// Processes read per round through `/proc`; each costs about a millisecond.
 const AT_ONCE: usize = 8;
 const NONE_MAX: usize = 4096;
+/// After the programs at system calls have been attached, differences are not losses for this long: they are from
+/// before.
+const FIRST: Duration = Duration::from_secs(3);
 
 /// When the next comparison is due, and the differences seen.
 pub struct Reconciliation {
@@ -41,6 +46,8 @@ pub struct Reconciliation {
     strange: BTreeMap<u32, u64>,
     /// Inodes known not to be segments, whoever holds them.
     none: HashSet<Inode>,
+    /// Until when differences are not losses.
+    first_until: Option<Instant>,
 }
 
 impl Default for Reconciliation {
@@ -52,11 +59,24 @@ impl Default for Reconciliation {
             suspects: BTreeMap::new(),
             strange: BTreeMap::new(),
             none: HashSet::new(),
+            first_until: None,
         }
     }
 }
 
 impl Reconciliation {
+    /// The programs at system calls have been attached. What these holders had before is only partly known, so the
+    /// first difference counts.
+    pub fn starts(&mut self, holders: Vec<(u32, u64)>) {
+        let now = Instant::now();
+        self.suspects.extend(holders);
+        (self.due, self.again, self.first_until) = (now + FIRST_AFTER, AGAIN, Some(now + FIRST));
+    }
+
+    pub fn is_first(&self) -> bool {
+        self.first_until.is_some_and(|until| Instant::now() < until)
+    }
+
     pub fn ended(&mut self, pid: u32) {
         self.suspects.remove(&pid);
     }
@@ -96,6 +116,7 @@ impl Shm {
                 }
                 continue;
             };
+            self.update(id, now, &row.facts, events);
             let holder = shown.entry(row.pid).or_default();
             if row.flags & row::DESCRIPTOR != 0 {
                 holder.open(row.fd, id, row.flags & row::CLOSE_ON_EXEC != 0);
@@ -116,7 +137,9 @@ impl Shm {
                 continue;
             }
             self.take_snapshot(pid, 0, now, events);
-            events.push(Event::Loss { at: now, reason: Reason::SegmentHolderMissed, count: 1 });
+            if !self.reconciliation.is_first() {
+                events.push(Event::Loss { at: now, reason: Reason::SegmentHolderMissed, count: 1 });
+            }
             // What the scan did not recognize is not a segment: System V shared memory.
             if self.reconciliation.none.len() < NONE_MAX {
                 self.reconciliation.none.extend(inodes);
@@ -180,7 +203,9 @@ impl Shm {
         }
         let touched = self.holder(pid).replace(shown);
         self.note(touched, pid, now, events);
-        events.extend(repairs(difference).map(|reason| Event::Loss { at: now, reason, count: 1 }));
+        if !self.reconciliation.is_first() {
+            events.extend(repairs(difference).map(|reason| Event::Loss { at: now, reason, count: 1 }));
+        }
         if self.holders.get(&pid).is_some_and(|holder| holder.held().is_empty()) && difference.is_new {
             self.holders.remove(&pid);
         }

@@ -15,6 +15,9 @@ use crate::files::{link_status, status};
 use crate::machine;
 use crate::process_maps::lines;
 
+/// The names of semaphores begin with this, in glibc and musl: sem_open(3).
+const SEMAPHORE: &[u8] = b"sem.";
+
 /// Device numbers in the kernel's format.
 pub struct Devices {
     /// Device of unlinked tmpfs files: memfd_create, anonymous shared mappings.
@@ -64,6 +67,40 @@ fn facts(found: &Statx) -> Facts {
 pub fn is_in_folder(inode_of: Inode, name: &[u8]) -> bool {
     let path = Path::new(FOLDER).join(OsStr::from_bytes(name));
     link_status(&path).is_ok_and(|found| inode(&found) == inode_of)
+}
+
+/// The shared memory folder: whether a file was made there.
+pub struct Folder {
+    since: Stamp,
+    changed: Option<Stamp>,
+}
+
+/// Seconds and nanoseconds of a file's time.
+type Stamp = (i64, u32);
+
+impl Folder {
+    pub fn new() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let since = (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0));
+        Self { since, changed: status(FOLDER).ok().map(|found| changed(&found)) }
+    }
+
+    /// Whether something that can be a segment is newer than this. Semaphores are not segments.
+    pub fn has_new_segment(&mut self) -> bool {
+        let Ok(found) = status(FOLDER) else { return false };
+        let before = self.changed.replace(changed(&found));
+        if before == self.changed {
+            return false;
+        }
+        let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let mut files = entries.filter(|entry| !entry.file_name().as_bytes().starts_with(SEMAPHORE));
+        files.any(|entry| link_status(entry.path()).is_ok_and(|found| is_file(&found) && changed(&found) >= self.since))
+    }
+}
+
+/// When a file was last changed: its contents, or anything about it.
+fn changed(found: &Statx) -> Stamp {
+    (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec)
 }
 
 /// How a process holds a segment.

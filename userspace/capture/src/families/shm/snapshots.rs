@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use aya::maps::MapError;
+use pyobs_abi::shm::found::{NO_BIRTH, NO_GENERATION};
 use pyobs_abi::shm::{Bounds, Known};
 use pyobs_model::{Event, Nanos, Reason};
 
@@ -40,7 +41,11 @@ impl Shm {
         }
         if everything {
             for found in self.devices.of_folder() {
-                let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+                let _ = self.maps.segments.insert(
+                    found.facts.inode,
+                    Known { generation: 0, found: NO_GENERATION },
+                    NO_EXIST,
+                );
                 self.take_in(0, found, now, events);
             }
         }
@@ -77,9 +82,11 @@ impl Shm {
             let _ = self.maps.holders.remove(&pid);
             let _ = self.maps.found.remove(&pid);
         }
+        let is_first = self.reconciliation.is_first();
+        let unknown = NO_GENERATION | if is_first { NO_BIRTH } else { 0 };
         for found in &found {
             // Do not overwrite: the kernel side's own entries are more precise.
-            let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+            let _ = self.maps.segments.insert(found.facts.inode, Known { generation: 0, found: unknown }, NO_EXIST);
         }
         found
     }
@@ -120,7 +127,7 @@ impl Shm {
         let Some((range, offset, Found { facts, kind, name, .. })) = mapping else {
             return events.push(Event::Loss { at, reason: Reason::SegmentUnseen, count: 1 });
         };
-        let _ = self.maps.segments.insert(facts.inode, Known { generation: 0, found: 1 }, NO_EXIST);
+        let _ = self.maps.segments.insert(facts.inode, Known { generation: 0, found: NO_GENERATION }, NO_EXIST);
         let known = self.ids.get(&facts.inode).copied();
         let id = known.or_else(|| self.begin(at, &facts, kind, &name, Some(pid), events));
         let Some(id) = id else { return };

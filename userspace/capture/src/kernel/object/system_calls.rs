@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use aya::programs::{Program, TracePoint};
 
+use pyobs_abi::control;
+
 use super::{Object, ObjectError, descriptor, program};
-use crate::kernel::tracefs::{Attached, Calls};
+use crate::kernel::tracefs::{self, Attached, Calls};
 
 /// The programs at tracepoints of single calls, for entry and exit.
 pub const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
@@ -33,41 +35,93 @@ impl Points {
     }
 }
 
+/// Loaded programs, the numbers of the tracepoints that each is for, and room for what attaches them.
+pub(super) struct Ready {
+    programs: Vec<(File, Vec<u64>)>,
+    attached: Attached,
+}
+
+impl Ready {
+    fn attach(mut self) -> io::Result<Attached> {
+        for (program, points) in &self.programs {
+            points.iter().try_for_each(|point| tracefs::attach(program, *point, &mut self.attached))?;
+        }
+        Ok(self.attached)
+    }
+}
+
 impl Object {
     /// Starts watching these system calls. Call once.
     pub fn attach_system_calls(&mut self, points: Points) -> Result<(), ObjectError> {
         // The fallback is for a missing tracefs without the right to mount one, and for kernels without these
         // tracepoints.
-        if self.attach_single_calls(points)?.is_ok() { Ok(()) } else { self.attach_all_calls() }
+        match self.single_calls(points)?.and_then(Ready::attach) {
+            Ok(attached) => {
+                self.attached_calls = Some(attached);
+                Ok(())
+            }
+            Err(_) => ALL.into_iter().try_for_each(|name| self.attach_typed(name)),
+        }
     }
 
-    fn attach_single_calls(&mut self, points: Points) -> Result<io::Result<()>, ObjectError> {
+    /// Prepares for [`Self::attach_later_calls`]. Returns whether that is possible.
+    pub fn prepare_system_calls(&mut self, points: Points) -> Result<bool, ObjectError> {
+        self.later_calls = self.single_calls(points)?.ok();
+        Ok(self.has_later_calls())
+    }
+
+    /// Does without [`Self::attach_later_calls`].
+    pub fn forget_later_calls(&mut self) {
+        self.later_calls = None;
+    }
+
+    /// Whether system calls are not watched, but can be from any time on.
+    pub fn has_later_calls(&self) -> bool {
+        self.later_calls.is_some()
+    }
+
+    /// Starts watching the system calls that were prepared, instead of mappings for these families.
+    pub fn attach_later_calls(&mut self, families: u64) -> Result<(), ObjectError> {
+        let Some(ready) = self.later_calls.take() else { return Ok(()) };
+        let at_mappings = self.control.get(&control::AT_MAPPINGS, 0).unwrap_or(0);
+        self.set(control::AT_MAPPINGS, at_mappings & !families)?;
+        match ready.attach() {
+            Ok(attached) => self.attached_calls = Some(attached),
+            // The right to trace is kept for this.
+            Err(error) => {
+                self.set(control::AT_MAPPINGS, at_mappings)?;
+                return Err(ObjectError::SystemCalls(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn single_calls(&mut self, points: Points) -> Result<io::Result<Ready>, ObjectError> {
         let points = points.tracepoints();
         let room = points.iter().map(Vec::len).sum::<usize>() as u32;
-        let (calls, mut attached) = match Calls::open().and_then(|calls| Ok((calls, Attached::new(room)?))) {
+        let (calls, attached) = match Calls::open().and_then(|calls| Ok((calls, Attached::new(room)?))) {
             Ok(both) => both,
             Err(error) => return Ok(Err(error)),
         };
+        let mut programs = Vec::new();
         for (name, points) in SINGLE.into_iter().zip(points) {
             self.load(name)?;
             let program: &mut TracePoint = program(&mut self.ebpf, name)?;
             let program = File::from(descriptor(program.fd(), name)?);
-            if let Err(error) = points.iter().try_for_each(|point| calls.attach(&program, point, &mut attached)) {
-                return Ok(Err(error));
+            // The kernel may lack some of the calls.
+            let numbers = points.iter().filter_map(|point| calls.number(point).transpose());
+            match numbers.collect() {
+                Ok(numbers) => programs.push((program, numbers)),
+                Err(error) => return Ok(Err(error)),
             }
         }
-        self.attached_calls = Some(attached);
-        Ok(Ok(()))
+        Ok(Ok(Ready { programs, attached }))
     }
 
     /// Number of these calls at which no program ran (`trace_call_bpf` in
     /// <https://github.com/torvalds/linux/blob/v6.1/kernel/trace/bpf_trace.c>).
     pub fn missed_calls(&self) -> u64 {
         SINGLE.iter().filter_map(|name| missed(self.ebpf.program(name)?)).sum()
-    }
-
-    fn attach_all_calls(&mut self) -> Result<(), ObjectError> {
-        ALL.into_iter().try_for_each(|name| self.attach_typed(name))
     }
 }
 
