@@ -3,7 +3,7 @@
 Prints `private` before that; then, for its first and its second segment, `first` or `second`, the inode, and how many descriptors
 and mappings of it the process has by /proc.
 """
-import mmap, os, signal, sys
+import mmap, multiprocessing, os, signal, sys
 
 MIB = 1 << 20
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -11,6 +11,8 @@ kept = []
 
 
 def private():
+    # A semaphore is a file in /dev/shm, but shares no memory of the program's.
+    kept.append(multiprocessing.Lock())
     for _ in range(200):
         mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
         os.close(os.dup(0))
@@ -38,7 +40,7 @@ def tell(which, inode):
 
 def anonymous():
     kept.append(mmap.mmap(-1, 3 * MIB))
-    kept[0][:5] = b"first"
+    kept[-1][:5] = b"first"
     lines = [line.split() for line in open("/proc/self/maps")]
     return next(int(line[4]) for line in lines if line[1] == "rw-s" and "/dev/zero" in line[5])
 
@@ -57,15 +59,15 @@ def standard():
     from multiprocessing import shared_memory
 
     kept.append(shared_memory.SharedMemory(create=True, size=3 * MIB))
-    kept[0].buf[:5] = b"first"
-    return os.fstat(kept[0]._fd).st_ino
+    kept[-1].buf[:5] = b"first"
+    return os.fstat(kept[-1]._fd).st_ino
 
 
 def written():
     path = "/dev/shm/first_%d" % os.getpid()
     kept.append(open(path, "wb", buffering=0))
-    kept[0].write(bytes(3 * MIB))
-    return os.fstat(kept[0].fileno()).st_ino
+    kept[-1].write(bytes(3 * MIB))
+    return os.fstat(kept[-1].fileno()).st_ino
 
 
 private()
@@ -74,8 +76,6 @@ wait()
 tell("first", globals()[sys.argv[1]]())
 wait()
 if sys.argv[1] == "standard":
-    kept[0].unlink()
+    kept[-1].unlink()
 tell("second", memfd("second"))
 wait()
-if sys.argv[1] == "written":
-    os.unlink(kept[0].name)

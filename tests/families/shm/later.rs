@@ -1,11 +1,11 @@
-//! Tests that programs run at system calls only once a watched process shares memory.
+//! Tests that programs run at system calls only once a watched process shares memory, by default.
 
 use std::time::{Duration, Instant};
 
 use pyobs_tests::{Case, Python, Record, Running, Workload, case, json, needs, workload};
 use serde_json::Value;
 
-use super::{is_born_in, nothing_is_lost, segments};
+use super::{Names, is_born_in, nothing_is_lost, segments};
 
 /// How the program makes its first segment.
 const MODES: [&str; 4] = ["anonymous", "memfd", "standard", "written"];
@@ -26,6 +26,7 @@ fn check(python: &Python, mode: &str) {
     let mut command = python.script(workload("first_segment.py"));
     command.arg(mode);
     let mut program = Workload::start(command);
+    let _names = Names(vec![format!("first_{}", program.pid())]);
     let recording = Record::new().pid(program.pid()).start();
     program.wait_for("private");
     wait_until("mappings run programs", || recording.runs("memory_mapped") > 0);

@@ -10,10 +10,6 @@ use crate::pipeline::decode::{Plain, Stack};
 use crate::session::error::StartError;
 use crate::session::options::Targets;
 
-/// Libraries whose only or main use is to share memory, by the beginnings of their names: those of
-/// `multiprocessing.shared_memory`, PyTorch and UCX. They are loaded some milliseconds before the first segment.
-const MAKERS: [&str; 3] = ["_posixshmem.", "libshm.", "libuct."];
-
 struct Segments {
     shm: Shm,
     iterators: Iterators,
@@ -33,7 +29,7 @@ pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartEr
 }
 
 impl Segments {
-    /// There is a segment, or will be: what is done with it shows only at system calls.
+    /// The first segment is there: what is done with it shows only at system calls.
     fn watch_calls(&mut self, context: &mut Context) {
         match context.object.attach_later_calls(control::FAMILY_SHM) {
             Ok(()) => self.shm.scan_again(),
@@ -66,14 +62,6 @@ impl Collector for Segments {
 
     fn forked(&mut self, parent: u32, (child, _): (u32, ProcessRef), _at: Nanos, _context: &mut Context) {
         self.shm.child_of(parent, child);
-    }
-
-    fn mapped(&mut self, context: &mut Context) {
-        let is_maker = |name: &str| MAKERS.iter().any(|maker| name.starts_with(maker));
-        if context.object.has_later_calls() && context.processes.mappings().any(|(_, mapping)| is_maker(&mapping.name))
-        {
-            self.watch_calls(context);
-        }
     }
 
     fn advance(&mut self, context: &mut Context) {

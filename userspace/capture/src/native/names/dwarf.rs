@@ -38,7 +38,7 @@ const FUNCTIONS_MAX: usize = 8192;
 const UNIT_BYTES_MAX: usize = 6 << 20;
 /// Bytes of all units' tables; the oldest units are dropped, but the newest is kept whatever its size. Names are cached by
 /// address, so a unit is needed again only for a new address.
-const UNITS_BYTES_MAX: usize = 2 << 20;
+const UNITS_BYTES_MAX: usize = 8 << 20;
 /// After this much CPU time a file's debug information is not read further: the file is hostile or too large.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
