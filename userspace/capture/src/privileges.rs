@@ -56,10 +56,9 @@ pub fn drop_but_probing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropE
     drop_all_but(wanted(kernel, keep) | CapabilitySet::SYS_ADMIN)
 }
 
-/// Like [`drop_after_attach`], for a thread that may attach programs to more tracepoints, which are perf
-/// events.
-pub fn drop_but_tracing(kernel: (u32, u32), keep: Keep) -> Result<Dropped, DropError> {
-    drop_all_but(wanted(kernel, keep) | for_perf_events(kernel))
+/// Keeps only what a perf event with a program takes, for a thread that does nothing but open these.
+pub fn drop_but_tracing(kernel: (u32, u32)) -> Result<Dropped, DropError> {
+    drop_all_but(for_perf_events(kernel) | CapabilitySet::BPF)
 }
 
 /// Like [`drop_after_attach`], for a thread that keeps setting watchpoints on other processes' threads. These

@@ -163,11 +163,6 @@ impl Session {
         self.pipeline.collectors.all().any(Collector::goes_on_probing)
     }
 
-    /// Whether it may attach programs to tracepoints during the capture, which takes fewer privileges.
-    pub fn goes_on_tracing(&self) -> bool {
-        self.pipeline.context.object.has_later_calls()
-    }
-
     /// Sentences for the user since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         let Context { notes, processes, .. } = &mut self.pipeline.context;

@@ -28,7 +28,7 @@ use crate::native::store::{MappingTable, Tables};
 use messages::Messages;
 use programs::Known;
 use refusal::innermost;
-use system_calls::Ready;
+use system_calls::Later;
 
 pub use programs::Verified;
 pub use refusal::Refusal;
@@ -44,8 +44,8 @@ pub const LIFECYCLE: [(&str, &str); 3] = [
     ("process_exec", "sched_process_exec"),
     ("process_exit", "sched_process_exit"),
 ];
-/// The programs at the kernel's tracepoints of mappings. Linux has the second one from 6.1 on.
-pub const MAPPINGS: [(&str, &str); 2] = [("memory_mapped", "vm_unmapped_area"), ("memory_unmapped", "ma_write")];
+/// The programs at the kernel's tracepoints of mappings. Linux has the first one from 6.1 on.
+pub const MAPPINGS: [(&str, &str); 2] = [("memory_unmapped", "ma_write"), ("memory_mapped", "vm_unmapped_area")];
 /// The sampler.
 pub const SAMPLER: &str = "cpu_sample";
 /// The sampler that also sends a copy of each stack.
@@ -89,7 +89,7 @@ pub struct Object {
     /// The programs at single system calls.
     attached_calls: Option<Attached>,
     /// Those to be attached when a family needs them.
-    later_calls: Option<Ready>,
+    later_calls: Option<Later>,
     ticks: Option<Ticks>,
     pub records: RingBuf<MapData>,
     pub processes: HashMap<MapData, u32, Process>,

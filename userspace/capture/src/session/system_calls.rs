@@ -22,13 +22,24 @@ pub(super) fn choose(
     object: &mut Object,
     cpus: &[u32],
 ) -> Result<Option<Sideband>, StartError> {
-    let families = registry::of_system_calls().iter().copied().filter(|family| requested.has(*family)).collect();
-    match attach(families, requested, object) {
+    match attach(wanted(requested), requested, object) {
         Ok(true) => return Ok(None),
         Ok(false) => {}
         Err(error) => requested.refuse(registry::of_system_calls(), &error.into()),
     }
-    Ok(Some(Sideband::open(cpus)?))
+    let refused = match Sideband::open(cpus) {
+        Ok(sideband) => return Ok(Some(sideband)),
+        Err(error) => error,
+    };
+    let families = wanted(requested);
+    if families.is_empty() || object.forget_mappings().is_err() || attach_calls(&families, requested, object).is_err() {
+        return Err(refused.into());
+    }
+    Ok(None)
+}
+
+fn wanted(requested: &Requested) -> Vec<Family> {
+    registry::of_system_calls().iter().copied().filter(|family| requested.has(*family)).collect()
 }
 
 /// Returns whether programs at system calls report executable mappings.
@@ -41,11 +52,15 @@ fn attach(families: Vec<Family>, requested: &Requested, object: &mut Object) -> 
     if at_calls.is_empty() {
         return Ok(false);
     }
-    let mut points = registry::points(&at_calls);
+    attach_calls(&at_calls, requested, object).map(|()| true)
+}
+
+/// Attaches programs to the system calls of these families, and to those that give a process new code.
+fn attach_calls(families: &[Family], requested: &Requested, object: &mut Object) -> Result<(), ObjectError> {
+    let mut points = registry::points(families);
     points.ends.extend(CODE_END);
     object.attach_system_calls(points)?;
-    object.report_mappings(requested.options.targets == Targets::All)?;
-    Ok(true)
+    object.report_mappings(requested.options.targets == Targets::All)
 }
 
 /// A family that the user requested by name is exact from the beginning, and so is a command that pyobs launches: it may
@@ -68,7 +83,7 @@ fn watch_mappings(families: &[Family], object: &mut Object) -> Result<bool, Obje
     }
     let is_watched = object.attach_mappings(registry::control_bits(families)).is_ok();
     if !is_watched {
-        object.forget_later_calls();
+        object.forget_mappings()?;
     }
     Ok(is_watched)
 }

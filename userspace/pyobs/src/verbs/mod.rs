@@ -85,13 +85,10 @@ fn drop_privileges(keep: Keep) -> Result<(), Failure> {
 /// The same for the thread that polls a session, which may attach more probes.
 fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::go_first();
-    if session.goes_on_probing() {
-        return privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed);
+    if !session.goes_on_probing() {
+        return drop_privileges(keep);
     }
-    if session.goes_on_tracing() {
-        return privileges::drop_but_tracing(kernel_version(), keep).map(drop).map_err(Failure::failed);
-    }
-    drop_privileges(keep)
+    privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
 /// Reads a recording into a model that keeps as much as `history`.

@@ -3,13 +3,17 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 use aya::programs::{Program, TracePoint};
 
 use pyobs_abi::control;
 
 use super::{Object, ObjectError, descriptor, program};
+use crate::kernel::release;
 use crate::kernel::tracefs::{self, Attached, Calls};
+use crate::privileges;
 
 /// The programs at tracepoints of single calls, for entry and exit.
 pub const SINGLE: [&str; 2] = ["calls_begin", "calls_end"];
@@ -50,6 +54,31 @@ impl Ready {
     }
 }
 
+/// A thread that waits to attach programs. It is the only one that keeps the right to, and reads no data of others.
+pub(super) struct Later {
+    ask: SyncSender<()>,
+    thread: JoinHandle<io::Result<Attached>>,
+}
+
+impl Later {
+    fn new(ready: Ready) -> io::Result<Self> {
+        let (ask, asked) = sync_channel(1);
+        let thread = thread::Builder::new().name("pyobs-attach".into()).spawn(move || {
+            privileges::drop_but_tracing(release::version()).map_err(io::Error::other)?;
+            // An error means that nobody asks any more.
+            asked.recv().map_err(io::Error::other)?;
+            ready.attach()
+        })?;
+        Ok(Self { ask, thread })
+    }
+
+    fn attach(self) -> io::Result<Attached> {
+        // The thread may have ended with an error, which it returns.
+        let _ = self.ask.send(());
+        self.thread.join().map_err(|_| io::Error::other("its thread has panicked"))?
+    }
+}
+
 impl Object {
     /// Starts watching these system calls. Call once.
     pub fn attach_system_calls(&mut self, points: Points) -> Result<(), ObjectError> {
@@ -66,13 +95,14 @@ impl Object {
 
     /// Prepares for [`Self::attach_later_calls`]. Returns whether that is possible.
     pub fn prepare_system_calls(&mut self, points: Points) -> Result<bool, ObjectError> {
-        self.later_calls = self.single_calls(points)?.ok();
+        self.later_calls = self.single_calls(points)?.and_then(Later::new).ok();
         Ok(self.has_later_calls())
     }
 
-    /// Does without [`Self::attach_later_calls`].
-    pub fn forget_later_calls(&mut self) {
+    /// Does without mappings, and without [`Self::attach_later_calls`].
+    pub fn forget_mappings(&mut self) -> Result<(), ObjectError> {
         self.later_calls = None;
+        self.set(control::AT_MAPPINGS, 0)
     }
 
     /// Whether system calls are not watched, but can be from any time on.
@@ -82,12 +112,11 @@ impl Object {
 
     /// Starts watching the system calls that were prepared, instead of mappings for these families.
     pub fn attach_later_calls(&mut self, families: u64) -> Result<(), ObjectError> {
-        let Some(ready) = self.later_calls.take() else { return Ok(()) };
+        let Some(later) = self.later_calls.take() else { return Ok(()) };
         let at_mappings = self.control.get(&control::AT_MAPPINGS, 0).unwrap_or(0);
         self.set(control::AT_MAPPINGS, at_mappings & !families)?;
-        match ready.attach() {
+        match later.attach() {
             Ok(attached) => self.attached_calls = Some(attached),
-            // The right to trace is kept for this.
             Err(error) => {
                 self.set(control::AT_MAPPINGS, at_mappings)?;
                 return Err(ObjectError::SystemCalls(error));
