@@ -27,8 +27,9 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         "Two threads of a CPython 3.12 program that hand over to each other by pipes, on one CPU (`xtask/src/bench/switches.py`).\n\
          First how long a hand-over takes while pyobs watches, compared with just before and after (`paired.py`): with\n\
          the defaults, and with the family `offcpu` alone. `nobody` shows the noise, and programs that do nothing\n\
-         (`xtask/src/bench/empty.py`) what any observer of these tracepoints costs. Then the time of pyobs's BPF programs by the kernel's own account (`bpf_stats`) per sleep that\n\
-         the kernel counted (`getrusage`), and what was shed to keep the budget.",
+         (`xtask/src/bench/empty.py`) what any observer of these tracepoints costs. Then the time of pyobs's BPF programs\n\
+         by the kernel's own account (`bpf_stats`) per sleep that the kernel counted (`getrusage`), and what was shed to\n\
+         keep the budget.",
         &["what", "figure", "10th to 90th percentile", "sleeps a second", "BPF time (% of a core)", "given up"],
     );
     handed_over(setting, &mut table)?;
