@@ -1,7 +1,7 @@
 """Shares memory for the first time long after its start: first_segment.py MODE. It goes on at each SIGUSR1.
 
-Prints `private` before that; then, for its first and its second segment, `first` or `second`, the inode, and how many descriptors
-and mappings of it the process has by /proc.
+Prints `ready`, and `private` when it has only used memory of its own. Then, for its first and its second segment, it prints
+`first` or `second`, the inode, and how many descriptors and mappings of it the process has by /proc.
 """
 import mmap, multiprocessing, os, signal, sys
 
@@ -70,6 +70,8 @@ def written():
     return os.fstat(kept[-1].fileno()).st_ino
 
 
+print("ready", flush=True)
+wait()
 private()
 print("private", flush=True)
 wait()
