@@ -1,9 +1,9 @@
 //! The family `arena`: CPython's own arenas, at the system calls that map and unmap them.
 //!
-//! [`crate::mappings`] and [`crate::calls`] have the programs; this module recognises the calls. A probe on the allocator's code would cost
-//! less, but pyobs would have to keep CAP_SYS_ADMIN for interpreters that start later (`perf_uprobe_event_init` in
-//! <https://github.com/torvalds/linux/blob/v6.1/kernel/events/core.c>). A family that is on by default must not
-//! require that.
+//! [`crate::mappings`] and [`crate::calls`] have the programs; this module recognises the calls. A probe on the
+//! allocator's code would cost less, but pyobs would have to keep CAP_SYS_ADMIN for interpreters that start later
+//! (`perf_uprobe_event_init` in <https://github.com/torvalds/linux/blob/v6.1/kernel/events/core.c>). A family that is
+//! on by default must not require that.
 
 mod library;
 

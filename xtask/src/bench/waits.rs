@@ -53,7 +53,8 @@ fn handed_over(setting: &Setting, table: &mut Table) -> Result<()> {
     let (nothing, command) =
         paired::beside_nothing(setting, python, &words, paired::USUAL, &["sched_switch", "sched_waking"])?;
     let nothing = paired::row("programs that do nothing", &nothing, &command);
-    let [_, alone] = offcpu.rows();
+    let [_, [_, figure, range, command]] = offcpu.rows();
+    let alone = ["pyobs with offcpu alone".to_owned(), figure, range, command];
     for [who, figure, range, command] in defaults.rows().into_iter().chain([alone, nothing]) {
         let cells = vec![format!("a hand-over, {who}"), figure, range, String::new(), String::new(), String::new()];
         table.row(cells, &command);

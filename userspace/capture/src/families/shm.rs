@@ -64,9 +64,6 @@ const TMPFS: u32 = 0x0102_1994;
 const SNAPSHOTS_MAX: u32 = 100;
 const FOLDER: &str = "/dev/shm";
 
-/// Bytes of a semaphore's file: `sem_t` of glibc and musl.
-const SEMAPHORE: u64 = 32;
-
 /// The maps shared with the BPF programs.
 pub struct Maps {
     pub segments: BpfMap<MapData, Inode, Known>,
@@ -173,8 +170,8 @@ impl Shm {
     /// Whether a watched process holds a segment, or may have made one. Semaphores do not count: process pools have some,
     /// and share no memory otherwise.
     pub fn has_begun(&mut self) -> bool {
-        self.live.values().any(|live| !live.holders.is_empty() && live.bytes != SEMAPHORE)
-            || self.folder.has_new_segment()
+        let is_memory = |live: &Live| !live.kind.is_semaphore(&live.name, live.bytes);
+        self.live.values().any(|live| !live.holders.is_empty() && is_memory(live)) || self.folder.has_new_segment()
     }
 
     /// Records tell everything from now on, and have told little so far.

@@ -20,8 +20,19 @@ pub enum SegmentKind {
     Anonymous,
 }
 
+/// The names of semaphores' files begin with this, in glibc and musl: sem_open(3).
+const SEMAPHORE: &[u8] = b"sem.";
+/// Bytes of such a file: `sem_t` of glibc and musl.
+const SEMAPHORE_BYTES: u64 = 32;
+
 impl SegmentKind {
     pub const ALL: &'static [Self] = &[Self::Shm, Self::Memfd, Self::File, Self::Anonymous];
+
+    /// Whether a segment is a semaphore rather than shared data. The shared memory folder of a container is another file
+    /// system, whose files are of the kind `File`.
+    pub fn is_semaphore(self, name: &[u8], bytes: u64) -> bool {
+        matches!(self, Self::Shm | Self::File) && name.starts_with(SEMAPHORE) && bytes <= SEMAPHORE_BYTES
+    }
 
     /// The name in JSON, recordings and on screens.
     pub fn name(self) -> &'static str {

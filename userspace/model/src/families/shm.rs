@@ -6,8 +6,6 @@ use super::places::Placed;
 use super::{Ended, Forgotten, Places};
 use crate::{History, Nanos, Pid, Segment, SegmentChange, SegmentId, SegmentKind, StackId};
 
-/// Size of a semaphore, which is a file in the shared memory folder (glibc's `sem_t`).
-const SEMAPHORE: u64 = 32;
 /// Limits the past holders and the passes kept per segment.
 const PAST_MAX: usize = 4096;
 
@@ -169,8 +167,8 @@ impl SegmentState {
 
     /// Whether it is a semaphore rather than shared data.
     pub fn is_semaphore(&self) -> bool {
-        let named = self.segment.name.as_deref().is_some_and(|name| name.starts_with("sem."));
-        named && self.segment.kind == SegmentKind::Shm && self.segment.bytes <= SEMAPHORE
+        let Segment { kind, name, bytes, .. } = &self.segment;
+        kind.is_semaphore(name.as_deref().unwrap_or_default().as_bytes(), *bytes)
     }
 
     fn apply(&mut self, at: Nanos, change: &SegmentChange) {

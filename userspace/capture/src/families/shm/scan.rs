@@ -15,9 +15,6 @@ use crate::files::{link_status, status};
 use crate::machine;
 use crate::process_maps::lines;
 
-/// The names of semaphores begin with this, in glibc and musl: sem_open(3).
-const SEMAPHORE: &[u8] = b"sem.";
-
 /// Device numbers in the kernel's format.
 pub struct Devices {
     /// Device of unlinked tmpfs files: memfd_create, anonymous shared mappings.
@@ -93,8 +90,9 @@ impl Folder {
             return false;
         }
         let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
-        let mut files = entries.filter(|entry| !entry.file_name().as_bytes().starts_with(SEMAPHORE));
-        files.any(|entry| link_status(entry.path()).is_ok_and(|found| is_file(&found) && changed(&found) >= self.since))
+        let files = entries.filter_map(|entry| Some((entry.file_name(), link_status(entry.path()).ok()?)));
+        let mut new = files.filter(|(_, found)| is_file(found) && changed(found) >= self.since);
+        new.any(|(name, found)| !SegmentKind::Shm.is_semaphore(name.as_bytes(), found.stx_size))
     }
 }
 
