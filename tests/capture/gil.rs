@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pyobs_abi::process::NONE;
-use pyobs_capture::cpython::attached::{Attachment, attach_to};
+use pyobs_capture::cpython::attached::Attachment;
 use pyobs_capture::cpython::find::{FixedGil, Interpreter, inspect};
+use pyobs_capture::cpython::mapped::attach_to;
 use pyobs_capture::cpython::offsets::Gil;
 use pyobs_capture::memory::{Memory as _, ProcessMemory};
 use pyobs_tests::{Case, Folder, Python, Workload, case, command, needs};

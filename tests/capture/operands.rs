@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pyobs_capture::cpython::attached::attach_to;
+use pyobs_capture::cpython::mapped::attach_to;
 use pyobs_capture::cpython::offsets::Position;
 use pyobs_capture::cpython::operands::{self, Operands};
 use pyobs_capture::cpython::version::Version;

@@ -4,7 +4,8 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use pyobs_capture::cpython::attached::{Progress, attach_to};
+use pyobs_capture::cpython::attached::Progress;
+use pyobs_capture::cpython::mapped::attach_to;
 use pyobs_capture::memory::{Memory as _, ProcessMemory};
 use pyobs_tests::{Case, Python};
 

@@ -1,6 +1,5 @@
 //! An interpreter in a live process: combines its file's facts with what only the process knows.
 
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use super::names;
 use super::offsets::{Gil, Layout, Position};
 use super::thread_local::TlsAccess;
 use super::version::Version;
-use crate::files::{ElfInterpreter, FileId, Files};
+use crate::files::{ElfInterpreter, FileId};
 use crate::libc_layout::LibcLayout;
 use crate::memory::{Memory, ProcessMemory};
-use crate::process_maps::{Mapping, Mappings};
+use crate::process_maps::Mapping;
 
 /// What is needed to name an interpreter's frames.
 #[derive(Debug)]
@@ -30,6 +29,8 @@ pub struct Attached {
     pub number: Version,
     /// The function that gets arenas from the kernel, in the process.
     pub arena_allocator: Option<Range<u64>>,
+    /// Address of the word that points to the newest interpreter state.
+    pub interpreters: Option<u64>,
 }
 
 /// Why an interpreter cannot be watched now.
@@ -57,22 +58,6 @@ pub struct Attachment {
     pub layout: process::Layout,
     /// How far its start has come.
     pub progress: Progress,
-}
-
-/// The interpreter of one process, whose files are not cached yet; `None` if there is none.
-pub fn attach_to(pid: u32) -> io::Result<Option<Result<Attachment, NotAttached>>> {
-    let (mappings, mut files) = (Mappings::of(pid)?, Files::default());
-    let (mut libc, mut interpreter) = (None, None);
-    for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
-        let facts = files.facts(pid, mapping)?;
-        libc = libc.or(facts.libc);
-        if interpreter.is_none() && facts.interpreter.is_some() {
-            interpreter = mapping.file.map(|file| (file, mapping, facts));
-        }
-    }
-    let found =
-        interpreter.as_ref().and_then(|(file, mapping, facts)| Some((file, mapping, facts.interpreter.as_ref()?)));
-    Ok(found.map(|(file, mapping, found)| attach(pid, *file, found, mapping, libc.as_ref())))
 }
 
 /// Combines what the files say with what only the process knows.
@@ -145,6 +130,7 @@ pub fn attach(
     }
     let code_type = facts.code_type.map(|address| address.wrapping_add(bias));
     let kernel_layout = kernel_layout(&layout, gil).ok_or(NotAttached::Never(Reason::InterpreterUnknown))?;
+    let interpreters = interpreters_head(facts, &layout).map(|head| head.wrapping_add(bias));
     let attached = Attached {
         version: Arc::from(facts.version.to_string()),
         layout,
@@ -155,16 +141,18 @@ pub fn attach(
             .arena_allocator
             .as_ref()
             .map(|range| range.start.wrapping_add(bias)..range.end.wrapping_add(bias)),
+        interpreters,
     };
-    let progress = progress(&memory, facts, bias, &attached.layout);
+    let progress = progress(&memory, &attached);
     Ok(Attachment { attached, process, layout: kernel_layout, progress })
 }
 
 /// `pycore_interp_init` in CPython's Python/pylifecycle.c makes the builtins, and then runs the first code, the frozen
 /// `importlib._bootstrap`.
-fn progress(memory: &ProcessMemory, facts: &Interpreter, bias: u64, layout: &Layout) -> Progress {
-    let Some(head) = interpreters_head(facts, layout) else { return Progress::MayHaveRun };
-    let Ok(newest) = memory.read_u64(head.wrapping_add(bias)) else { return Progress::Loaded };
+fn progress(memory: &ProcessMemory, attached: &Attached) -> Progress {
+    let Some(head) = attached.interpreters else { return Progress::MayHaveRun };
+    let Ok(newest) = memory.read_u64(head) else { return Progress::Loaded };
+    let layout = &attached.layout;
     if newest == 0 {
         return Progress::Loaded;
     }

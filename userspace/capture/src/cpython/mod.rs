@@ -11,6 +11,7 @@ pub mod find;
 pub mod lines;
 pub mod long_table;
 mod loops;
+pub mod mapped;
 pub mod names;
 pub mod offsets;
 mod opcodes;

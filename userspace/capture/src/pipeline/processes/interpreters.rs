@@ -1,21 +1,16 @@
 //! Finds which processes run CPython.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use pyobs_abi::process;
 use pyobs_model::{Event, Reason};
 
 use super::{Pending, Processes, RETRY_AFTER, TRIES, TRIES_A_STEP};
-use crate::cpython::attached::{self, Attachment, NotAttached, Progress};
-use crate::files::{ElfInterpreter, FileFacts, FileId};
+use crate::cpython::attached::{Attachment, NotAttached, Progress};
+use crate::cpython::mapped::Mapped;
 use crate::kernel::object::Object;
 use crate::machine;
-use crate::memory::ProcessMemory;
-use crate::process_maps::{Mapping, Mappings};
-
-/// Executable mappings of interpreters checked per process; the rest is ignored.
-const INTERPRETERS_MAX: usize = 16;
+use crate::process_maps::Mappings;
 
 /// Threads named when a process is attached; later ones are named when they are seen.
 const THREADS_MAX: usize = 1024;
@@ -92,50 +87,30 @@ impl Processes {
         tries: u32,
         events: &mut Vec<Event>,
     ) -> Result<Option<Attachment>, NotAttached> {
-        let (mut interpreters, mut libc) = (Vec::new(), None);
-        for mapping in mappings.iter().filter(|mapping| mapping.file.is_some()) {
-            // The file is gone with its process, or is on a file system that root may not read.
-            let Ok(facts) = self.files.facts(pid, mapping) else { continue };
-            if libc.is_none() {
-                libc = facts.libc;
-            }
-            if let Some(refusal) = &facts.refused {
-                self.refuse(&mapping.name, &refusal.sentence);
+        let mapped = match Mapped::of(pid, mappings, &mut self.files) {
+            Ok(mapped) if mapped.is_empty() => return Ok(None),
+            Ok(mapped) => mapped,
+            Err((name, refusal)) => {
+                self.refuse(name, &refusal.sentence);
                 return Err(NotAttached::Never(refusal.reason));
             }
-            if facts.interpreter.is_some() && interpreters.len() < INTERPRETERS_MAX {
-                interpreters.extend(mapping.file.map(|file| (mapping, file, facts)));
-            }
-        }
-        let memory = ProcessMemory::new(pid);
-        // Of several interpreters, the one that runs.
-        let rank = |(mapping, _, facts): &&(&Mapping, FileId, Arc<FileFacts>)| {
-            let is = |test: fn(&ElfInterpreter, &Mapping, &ProcessMemory) -> bool| {
-                facts.interpreter.as_ref().is_some_and(|found| test(found, mapping, &memory))
-            };
-            is(ElfInterpreter::is_loaded_at).then(|| is(ElfInterpreter::is_started))
         };
-        let chosen = match &interpreters[..] {
-            [only] => Some(only),
-            several => several.iter().rev().max_by_key(rank),
-        };
-        let Some((mapping, file, facts)) = chosen else { return Ok(None) };
-        let Some(found) = &facts.interpreter else { return Ok(None) };
-        if libc.is_none() && tries < TRIES_A_STEP {
+        if mapped.libc.is_none() && tries < TRIES_A_STEP {
             // The loader maps a known C library after what needs it.
             return Err(NotAttached::NotYet);
         }
-        let attached = attached::attach(pid, *file, found, mapping, libc.as_ref())?;
+        let Some(attached) = mapped.attach() else { return Ok(None) };
+        let attached = attached?;
         // Whether the threads of a free-threaded build use a GIL is decided when it makes its first interpreter.
         if attached.attached.layout.free_threaded && attached.progress == Progress::Loaded && tries < TRIES_A_STEP {
             return Err(NotAttached::NotYet);
         }
-        for other in interpreters.iter().filter(|other| rank(other) == Some(true) && other.0.start != mapping.start) {
+        let (others, chosen) = mapped.left_out();
+        for name in others {
             events.push(self.lost(Reason::InterpreterLeftOut, 1));
-            let name = &other.0.name;
+            let chosen = chosen.unwrap_or_default();
             self.note_once(format!(
-                "{name}: a second CPython in process {pid}; only the Python frames of {} are seen there",
-                mapping.name
+                "{name}: a second CPython in process {pid}; only the Python frames of {chosen} are seen there"
             ));
         }
         Ok(Some(attached))
