@@ -7,7 +7,7 @@
 
 mod collector;
 mod programs;
-mod reason;
+pub mod reason;
 mod slot;
 mod split;
 mod thread;

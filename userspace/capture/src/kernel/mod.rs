@@ -2,6 +2,7 @@
 
 pub mod bpf;
 pub mod btf;
+pub mod calls;
 pub mod clocks;
 pub mod cost;
 pub mod features;
