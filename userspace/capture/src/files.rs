@@ -3,7 +3,7 @@
 
 use std::convert::identity;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -284,6 +284,18 @@ fn open_regular(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let metadata = file.metadata()?;
     Ok(metadata.is_file().then_some((file, metadata)))
+}
+
+/// The contents of a regular file up to this size; `None` if it is larger, or does not respond.
+pub fn read_text(path: &Path, size_max: u64) -> Option<Vec<u8>> {
+    let path = path.to_owned();
+    let read = move || {
+        let (file, metadata) = open_regular(&path).ok().flatten()?;
+        let mut bytes = Vec::new();
+        (metadata.len() <= size_max).then(|| file.take(size_max).read_to_end(&mut bytes).ok())??;
+        Some(bytes)
+    };
+    blocking::run(read).ok().flatten()
 }
 
 /// Inspects a file. It is read, not mapped, because truncation by its owner would kill us with SIGBUS.

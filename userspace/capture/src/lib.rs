@@ -11,6 +11,7 @@ mod cache;
 mod copies;
 pub mod cpython;
 pub mod doctor;
+pub mod dump;
 pub mod elf;
 mod families;
 pub mod family;

@@ -43,13 +43,15 @@ pub fn processes() -> io::Result<Vec<u32>> {
 }
 
 /// Why a number given by the user cannot be watched as a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTarget {
-    Absent,
-    /// It has ended, but its parent has not collected its exit status yet.
-    Ended,
-    /// It is a thread of this process.
-    ThreadOf(u32),
+    #[error("there is no process {0}; `ps -e` lists those that there are")]
+    Absent(u32),
+    /// Its parent has not collected its exit status yet.
+    #[error("process {0} has ended; `ps -e` shows it as defunct until its parent asks for its status")]
+    Ended(u32),
+    #[error("{thread} is a thread of process {process}; watch that with --pid {process}")]
+    Thread { thread: u32, process: u32 },
 }
 
 /// Whether a process with this pid exists.
@@ -58,12 +60,12 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 pub fn check_target(pid: u32) -> Result<(), NoTarget> {
-    let id = i32::try_from(pid).map_err(|_| NoTarget::Absent)?;
-    let status = ProcProcess::new(id).and_then(|process| process.status()).map_err(|_| NoTarget::Absent)?;
+    let id = i32::try_from(pid).map_err(|_| NoTarget::Absent(pid))?;
+    let status = ProcProcess::new(id).and_then(|process| process.status()).map_err(|_| NoTarget::Absent(pid))?;
     if status.tgid != id {
-        return Err(NoTarget::ThreadOf(status.tgid.try_into().unwrap_or(0)));
+        return Err(NoTarget::Thread { thread: pid, process: status.tgid.try_into().unwrap_or(0) });
     }
-    if is_over(living_thread(pid)) { Err(NoTarget::Ended) } else { Ok(()) }
+    if is_over(living_thread(pid)) { Err(NoTarget::Ended(pid)) } else { Ok(()) }
 }
 
 /// The thread through which `/proc` and `process_vm_readv` show a process: its main thread, or another one if
@@ -105,6 +107,18 @@ pub fn threads(pid: u32) -> impl Iterator<Item = (u32, [u8; COMM_LEN])> {
         comm[..length].copy_from_slice(&name[..length]);
         Some((tid, comm))
     })
+}
+
+/// The name of a process (`comm`); empty if it has ended.
+pub fn name(pid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
+}
+
+/// The pid of a process in its own pid namespace.
+pub fn inner_pid(pid: u32) -> Option<u32> {
+    let status = ProcProcess::new(pid.try_into().ok()?).and_then(|process| process.status()).ok()?;
+    status.nspid.and_then(|pids| pids.last().copied()).and_then(|pid| pid.try_into().ok()).or(Some(pid))
 }
 
 /// The children of a process; empty if the kernel does not list them (`CONFIG_PROC_CHILDREN`).

@@ -131,9 +131,7 @@ impl Session {
         let pids = match targets {
             Targets::All => machine::processes().map_err(StartError::Scan)?,
             Targets::Pids(pids) => {
-                for pid in pids {
-                    machine::check_target(*pid).map_err(|why| StartError::target(*pid, why))?;
-                }
+                pids.iter().try_for_each(|pid| machine::check_target(*pid))?;
                 machine::descendants(pids).map_err(StartError::Scan)?
             }
             Targets::Launched { pid, program } => {

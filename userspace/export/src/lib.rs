@@ -4,6 +4,7 @@
 //! through [`escape`].
 
 pub mod diff;
+pub mod dump;
 pub mod escape;
 mod firefox;
 mod folded;

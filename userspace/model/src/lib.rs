@@ -8,6 +8,7 @@
 //! [`Event::Stack`] and an [`Event::Process`] precede the first sample that refers to them.
 
 pub mod diff;
+pub mod dump;
 pub mod event;
 pub mod families;
 pub mod family;

@@ -17,6 +17,7 @@ pub(crate) const EXAMPLES: &str = "\
 EXAMPLES
   sudo pyobs top                              every Python process of this machine, live
   sudo pyobs top --pid 4242                   one process and the children that it starts
+  sudo pyobs dump                             what every thread does right now, and who waits for whom
   sudo pyobs record --duration 30             half a minute of the whole machine, into a file
   sudo pyobs record -o run.pyobs -- python train.py
   pyobs report run.pyobs
@@ -45,6 +46,7 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     Top(Top),
     Record(Record),
+    Dump(Dump),
     Replay(Replay),
     Report(Report),
     Export(Export),
@@ -85,6 +87,21 @@ pub(crate) struct Record {
     /// The command to start and follow, with its arguments
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments, conflicts_with = "pid")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Say what every thread of every Python process does right now.
+///
+/// Prints the stack of each thread with its lines, what the thread waits for and who has it, and threads that wait for
+/// each other in a circle. Takes an instant and no BPF program; nothing is stopped. Processes of other users take root.
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    /// Only this process and its descendants; may be given several times [default: every process]
+    #[arg(long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3f_ffff))]
+    pub(crate) pids: Vec<u32>,
+
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What to watch, and how closely.

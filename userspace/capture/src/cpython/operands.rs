@@ -127,6 +127,16 @@ pub fn locate_result(
     Some(ResultAt { value, instruction, is_straight: is_straight(version, &bytecode) })
 }
 
+/// Where the lowest value of a frame's stack is, and how many values there are when the instruction at a byte offset starts. The
+/// offset may lie in its caches, as for [`at`].
+pub fn stack(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<(Value, u32)> {
+    let (_, bytecode) = bytecode(memory, layout, code)?;
+    let effects = effects::of(version)?;
+    let unit = instruction_start(version, effects, &bytecode, offset as usize / UNIT);
+    let height = depths(version, effects, &bytecode).get(unit).copied().flatten()?;
+    Some((value(memory, layout, code, 0)?, u32::try_from(height).ok()?))
+}
+
 /// Whether bytecode has no jump back. `false` if not all of it is understood.
 fn is_straight(version: Version, bytecode: &[u8]) -> bool {
     let Some(effects) = effects::of(version) else { return false };

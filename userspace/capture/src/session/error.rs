@@ -11,12 +11,8 @@ pub enum StartError {
     Object(#[from] ObjectError),
     #[error(transparent)]
     Sideband(#[from] SidebandError),
-    #[error("there is no process {0}; `ps -e` lists those that there are")]
-    NoProcess(u32),
-    #[error("process {0} has ended; `ps -e` shows it as defunct until its parent asks for its status")]
-    Ended(u32),
-    #[error("{0} is a thread of process {1}; watch that with --pid {1}")]
-    Thread(u32, u32),
+    #[error(transparent)]
+    Target(#[from] NoTarget),
     #[error(
         "this is a pid namespace, as in a container, where processes have other numbers than the kernel's; run pyobs on the host, or in a container with the host's pids (--pid=host)"
     )]
@@ -53,18 +49,10 @@ pub enum StartError {
 }
 
 impl StartError {
-    pub(super) fn target(pid: u32, why: NoTarget) -> Self {
-        match why {
-            NoTarget::Absent => Self::NoProcess(pid),
-            NoTarget::Ended => Self::Ended(pid),
-            NoTarget::ThreadOf(process) => Self::Thread(pid, process),
-        }
-    }
-
     /// Whether the machine or the user's privileges lack something, as opposed to a request that cannot be
     /// met.
     pub fn needs(&self) -> bool {
-        !matches!(self, Self::NoProcess(_) | Self::Ended(_) | Self::Thread(..))
+        !matches!(self, Self::Target(_))
     }
 }
 

@@ -3,6 +3,7 @@
 mod completions;
 mod diff;
 mod doctor;
+mod dump;
 mod export;
 mod man;
 mod record;
@@ -38,6 +39,7 @@ pub(crate) fn run(verb: Option<Verb>) -> Result<u8, Failure> {
         Some(Verb::Report(arguments)) => report::run(&arguments)?,
         Some(Verb::Export(arguments)) => export::run(&arguments)?,
         Some(Verb::Diff(arguments)) => diff::run(&arguments)?,
+        Some(Verb::Dump(arguments)) => dump::run(&arguments)?,
         Some(Verb::Doctor(arguments)) => doctor::run(&arguments)?,
         Some(Verb::Completions(arguments)) => completions::run(&arguments)?,
         Some(Verb::Man(_)) => man::run()?,

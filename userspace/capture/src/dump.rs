@@ -1,0 +1,111 @@
+//! `pyobs dump`: what every thread of every Python process does right now, without BPF, a stop or a signal.
+//!
+//! /proc says which threads sleep, where and since when; `process_vm_readv` reads their Python frames. The program runs
+//! on meanwhile. A thread that has not run between the first look and the last has a consistent stack, and so has one
+//! whose frames were the same in two snapshots taken one right after the other.
+
+mod awaited;
+mod files;
+mod frames;
+mod locks;
+mod names;
+mod pages;
+mod process;
+mod states;
+mod threads;
+
+use std::time::{Instant, SystemTime};
+
+use pyobs_model::dump::{self, Dump, ProcessDump, Zombie};
+use pyobs_model::number::plural;
+use pyobs_model::{Pid, Tid};
+
+use self::files::Everyone;
+use self::process::{Process, Unread};
+use self::threads::Clock;
+use crate::files::Files;
+use crate::machine::{self, Facts, NoTarget};
+
+/// What is dumped.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// These processes and their descendants; all if it is empty.
+    pub pids: Vec<u32>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    #[error(transparent)]
+    Target(#[from] NoTarget),
+    #[error("/proc cannot be read: {0}")]
+    Proc(#[from] std::io::Error),
+    #[error("the memory of {0} cannot be read; run pyobs as root")]
+    NoRights(String),
+}
+
+/// Looks at every thread once.
+pub fn take(options: &Options) -> Result<Dump, DumpError> {
+    let begun = Instant::now();
+    let taken = machine::utc(SystemTime::now());
+    options.pids.iter().try_for_each(|pid| machine::check_target(*pid))?;
+    let pids = if options.pids.is_empty() { machine::processes()? } else { machine::descendants(&options.pids)? };
+    let (mut files, clock) = (Files::default(), Clock::new());
+    let (mut processes, mut notes, mut unreadable) = (Vec::new(), Vec::new(), 0);
+    for pid in pids {
+        match Process::read(pid, &mut files, &clock) {
+            Ok(Some(process)) => processes.push(process),
+            Ok(None) => {}
+            Err(Unread::NoRights) => unreadable += 1,
+            Err(Unread::Refused(sentence)) => notes.push(sentence),
+        }
+    }
+    if unreadable > 0 {
+        let them = plural(unreadable, "process", "processes");
+        if processes.is_empty() && !options.pids.is_empty() {
+            return Err(DumpError::NoRights(them));
+        }
+        notes.push(format!("The memory of {them} cannot be read by this user; run pyobs as root to see all."));
+    }
+    processes.sort_unstable_by_key(|process| process.pid);
+    notes.sort_unstable();
+    notes.dedup();
+    let everyone = Everyone::default();
+    let awaited: Vec<_> = processes.iter().map(|process| process.awaited(&everyone)).collect();
+    let names = rustix::system::uname();
+    let mut dump = Dump {
+        version: dump::VERSION,
+        host: names.nodename().to_string_lossy().into_owned(),
+        kernel: names.release().to_string_lossy().into_owned(),
+        taken,
+        took_s: 0.0,
+        processes: processes.iter().zip(awaited).map(|(process, awaited)| shown(process, awaited)).collect(),
+        findings: Vec::new(),
+        notes,
+    };
+    dump.findings = dump::deadlocks(&dump, |pid, tid| {
+        let process = processes.iter().find(|process| process.pid == pid.0);
+        process.is_some_and(|process| process.is_still_asleep(tid.0))
+    });
+    dump.took_s = begun.elapsed().as_secs_f64();
+    Ok(dump)
+}
+
+fn shown(process: &Process, mut awaited: awaited::Awaits) -> ProcessDump {
+    let facts = Facts::of(process.pid);
+    let zombies = machine::children(process.pid).into_iter().filter_map(|pid| {
+        let ended = machine::check_target(pid) == Err(NoTarget::Ended(pid));
+        ended.then(|| Zombie { pid: Pid(pid), name: machine::name(pid) })
+    });
+    ProcessDump {
+        pid: Pid(process.pid),
+        ppid: Pid(facts.as_ref().map_or(0, |facts| facts.ppid)),
+        command: facts.map_or_else(String::new, |facts| facts.command),
+        python: process.version(),
+        zombies: zombies.collect(),
+        threads: process
+            .threads
+            .iter()
+            .map(|thread| process.shown(thread, awaited.remove(&Tid(thread.kernel.tid))))
+            .collect(),
+    }
+}

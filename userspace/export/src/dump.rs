@@ -1,0 +1,169 @@
+//! The text of `pyobs dump`.
+
+use std::fmt::Write as _;
+
+use pyobs_model::Nanos;
+use pyobs_model::dump::{Awaited, Dump, DumpFrame, Holder, ProcessDump, Role, StackState, State, ThreadDump, What};
+use pyobs_model::number::{plural, time};
+
+use crate::escape;
+
+// Widths of columns.
+const PLACE: usize = 40;
+const FUNCTION: usize = 28;
+const SOURCE: usize = 60;
+const COMMAND: usize = 200;
+const NAME: usize = 64;
+const SENTENCE: usize = 1000;
+
+/// What was seen: findings, then each process with its threads, the innermost frame first.
+pub fn text(dump: &Dump) -> String {
+    let mut text = Text { dump, out: String::new() };
+    text.heading();
+    for finding in &dump.findings {
+        text.line(&format!("! {}", escape::line(&finding.detail, SENTENCE)));
+        text.line(&format!("  Try: {}", finding.advice));
+    }
+    dump.processes.iter().for_each(|process| text.process(process));
+    for note in &dump.notes {
+        text.line("");
+        text.line(&escape::line(note, SENTENCE));
+    }
+    text.out
+}
+
+struct Text<'a> {
+    dump: &'a Dump,
+    out: String,
+}
+
+impl Text<'_> {
+    fn line(&mut self, line: &str) {
+        self.out += line.trim_end();
+        self.out.push('\n');
+    }
+
+    fn heading(&mut self) {
+        let Dump { processes, host, taken, took_s, .. } = self.dump;
+        let threads: usize = processes.iter().map(|process| process.threads.len()).sum();
+        let processes = plural(processes.len() as u64, "Python process", "Python processes");
+        let threads = plural(threads as u64, "thread", "threads");
+        let took = time(Nanos::from_secs_f64(*took_s));
+        self.line(&format!(
+            "{}, {}: {processes}, {threads}, in {took}",
+            escape::line(host, NAME),
+            escape::line(taken, NAME)
+        ));
+    }
+
+    fn process(&mut self, process: &ProcessDump) {
+        self.line("");
+        let command = escape::line(&process.command, COMMAND);
+        let python = escape::line(&process.python, NAME);
+        self.line(&format!("Process {} (CPython {python}, parent {}): {command}", process.pid, process.ppid));
+        for zombie in &process.zombies {
+            let name = escape::line(&zombie.name, NAME);
+            self.line(&format!("  Child {} ({name}) has ended, and nobody has collected its exit status", zombie.pid));
+        }
+        for thread in process.threads.iter().filter(|thread| thread.role != Role::Native) {
+            self.thread(process, thread);
+        }
+        self.natives(process);
+    }
+
+    /// Threads that Python does not know, by their names.
+    fn natives(&mut self, process: &ProcessDump) {
+        let mut names: Vec<(&str, u64)> = Vec::new();
+        for thread in process.threads.iter().filter(|thread| thread.role == Role::Native) {
+            match names.iter_mut().find(|(name, _)| *name == thread.name) {
+                Some((_, count)) => *count += 1,
+                None => names.push((&thread.name, 1)),
+            }
+        }
+        if !names.is_empty() {
+            let named = names.iter().map(|(name, count)| format!("{count} × {}", escape::line(name, NAME)));
+            let named: Vec<String> = named.collect();
+            self.line(&format!("  Threads without Python: {}", named.join(", ")));
+        }
+    }
+
+    fn thread(&mut self, process: &ProcessDump, thread: &ThreadDump) {
+        let name = escape::line(&thread.name, NAME);
+        let main = if thread.role == Role::Main { " (main)" } else { "" };
+        let torn = match thread.stack_state {
+            StackState::Torn => "; torn: it ran while its frames were read",
+            StackState::Unreadable => "; its frames cannot be read",
+            StackState::Consistent | StackState::None => "",
+        };
+        self.line(&format!("  Thread {} {name}{main}: {}{torn}", thread.tid, self.state(process, thread)));
+        thread.stack.iter().rev().for_each(|frame| self.frame(frame));
+    }
+
+    fn frame(&mut self, DumpFrame { frame, source }: &DumpFrame) {
+        let file = frame.file.as_deref().or(frame.module.as_deref()).unwrap_or("?");
+        let place = frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
+        let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));
+        let source = source.as_deref().map(|source| escape::line(source, SOURCE)).unwrap_or_default();
+        self.line(&format!("    {place:<PLACE$}  {function:<FUNCTION$}  {source}"));
+    }
+
+    /// `asleep for 3.2 s in futex (futex_do_wait), waits for the GIL, which thread 4242 holds at app.py:12`
+    fn state(&self, process: &ProcessDump, thread: &ThreadDump) -> String {
+        let mut words = match (thread.state, thread.cpu) {
+            (State::Running, Some(cpu)) => format!("running on CPU {cpu}"),
+            (State::Uninterruptible, _) => "asleep where no signal wakes it (state D)".to_owned(),
+            (State::Stopped, _) => "stopped by a signal; `kill -CONT` lets it go on".to_owned(),
+            (State::Traced, _) => "stopped by a debugger".to_owned(),
+            (state, _) => state.name().to_owned(),
+        };
+        if let Some(asleep) = thread.asleep_s {
+            _ = write!(words, " for {}", time(Nanos::from_secs_f64(asleep)));
+        }
+        let call = thread.call.as_deref().or(thread.reason.map(|_| "a page fault"));
+        if let Some(call) = call {
+            _ = write!(words, " in {}", escape::line(call, NAME));
+        }
+        if let Some(function) = &thread.kernel_function {
+            _ = write!(words, " ({})", escape::line(function, NAME));
+        }
+        if let Some(awaited) = &thread.awaits {
+            _ = write!(words, ", {}", self.awaited(process, awaited));
+        }
+        if thread.holds_gil {
+            words += ", holds the GIL";
+        }
+        words
+    }
+
+    fn awaited(&self, process: &ProcessDump, awaited: &Awaited) -> String {
+        let name = awaited.name.as_deref().map(|name| format!(" {}", escape::line(name, NAME))).unwrap_or_default();
+        let what = match awaited.what {
+            What::Child => "a child to end",
+            what => what.phrase(),
+        };
+        let holders: Vec<String> = awaited.holders.iter().map(|holder| self.holder(process, *holder)).collect();
+        let holders = holders.join(" and ");
+        match awaited.what {
+            _ if holders.is_empty() => format!("waits for {what}{name}"),
+            What::Child => format!("waits for {holders} to end"),
+            What::Pipe | What::Socket => format!("waits for {what}{name}, whose other end {holders} has"),
+            _ => format!("waits for {what}{name}, which {holders} holds"),
+        }
+    }
+
+    fn holder(&self, process: &ProcessDump, holder: Holder) -> String {
+        let of = self.dump.processes.iter().find(|process| process.pid == holder.pid);
+        let Some(tid) = holder.tid else {
+            let command = of.map(|process| format!(" ({})", escape::line(&process.command, NAME))).unwrap_or_default();
+            return format!("process {}{command}", holder.pid);
+        };
+        let thread = of.and_then(|process| process.threads.iter().find(|thread| thread.tid == tid));
+        let at = thread.and_then(ThreadDump::line).map(|frame| {
+            let file = frame.file.as_deref().unwrap_or("?");
+            let file = escape::tail(file.rsplit('/').next().unwrap_or(file), PLACE).into_owned();
+            frame.line.map_or_else(|| format!(" at {file}"), |line| format!(" at {file}:{line}"))
+        });
+        let other = if holder.pid == process.pid { String::new() } else { format!(" of process {}", holder.pid) };
+        format!("thread {tid}{other}{}", at.unwrap_or_default())
+    }
+}

@@ -1,0 +1,196 @@
+//! What every thread of every Python process does at one moment (`pyobs dump`).
+
+mod cycles;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::findings::Finding;
+use crate::report::FrameOut;
+use crate::{Pid, Tid, WaitReason};
+
+pub use cycles::deadlocks;
+
+/// The version of the JSON format.
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Dump {
+    pub version: u32,
+    pub host: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// When it was taken: RFC 3339 in UTC.
+    pub taken: String,
+    pub took_s: f64,
+    pub processes: Vec<ProcessDump>,
+    pub findings: Vec<Finding>,
+    /// What is missing, in whole sentences.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessDump {
+    pub pid: Pid,
+    pub ppid: Pid,
+    pub command: String,
+    /// The interpreter's version.
+    pub python: Arc<str>,
+    pub threads: Vec<ThreadDump>,
+    /// Children that have ended, and whose exit status it has not collected.
+    pub zombies: Vec<Zombie>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Zombie {
+    pub pid: Pid,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadDump {
+    pub tid: Tid,
+    /// The kernel's name of the thread (`comm`).
+    pub name: String,
+    pub role: Role,
+    pub state: State,
+    /// The CPU that it runs on, or last ran on.
+    pub cpu: Option<u32>,
+    /// Of a thread that is asleep: what it waits for, the system call it is in, the kernel function it sleeps in, and for how
+    /// long it has slept. `None` for a system call stands for a page fault.
+    pub reason: Option<WaitReason>,
+    pub call: Option<String>,
+    pub kernel_function: Option<String>,
+    pub asleep_s: Option<f64>,
+    pub holds_gil: bool,
+    pub awaits: Option<Awaited>,
+    /// Root first.
+    pub stack: Vec<DumpFrame>,
+    pub stack_state: StackState,
+}
+
+impl ThreadDump {
+    /// The innermost Python frame.
+    pub fn line(&self) -> Option<&FrameOut> {
+        self.stack.iter().rev().map(|frame| &frame.frame).find(|frame| frame.file.is_some() && frame.module.is_none())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DumpFrame {
+    #[serde(flatten)]
+    pub frame: FrameOut,
+    /// The text of the line, if the file can be read.
+    pub source: Option<String>,
+}
+
+/// Defines an enum whose variants have names in JSON and on screen.
+macro_rules! named {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $text)] $variant,)*
+        }
+
+        impl $name {
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// What a thread is to its process.
+    Role {
+        Main = "main",
+        /// Another thread with a Python thread state.
+        Python = "python",
+        /// A thread that Python does not know.
+        Native = "native",
+    }
+}
+
+named! {
+    State {
+        /// On a CPU, or ready to run.
+        Running = "running",
+        Asleep = "asleep",
+        /// Asleep in the kernel, where no signal wakes it (state D).
+        Uninterruptible = "uninterruptible",
+        /// By a signal such as SIGSTOP.
+        Stopped = "stopped",
+        /// By a debugger.
+        Traced = "traced",
+        Ended = "ended",
+    }
+}
+
+named! {
+    /// How far the stack can be trusted.
+    StackState {
+        /// The thread did not run while its frames were read, or they were the same before and after.
+        Consistent = "consistent",
+        /// The thread ran while its frames were read, so they may never have been on its stack together.
+        Torn = "torn",
+        /// It runs no Python code.
+        None = "none",
+        Unreadable = "unreadable",
+    }
+}
+
+/// What a thread waits for, beyond the system call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Awaited {
+    pub what: What,
+    /// A semaphore's or a file's name, or where a lock lies in memory.
+    pub name: Option<String>,
+    /// Who has it, as far as can be known: a thread, or a process if `tid` is `None`.
+    pub holders: Vec<Holder>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    pub pid: Pid,
+    pub tid: Option<Tid>,
+}
+
+named! {
+    What {
+        Gil = "gil",
+        /// A `threading.Lock`.
+        Lock = "lock",
+        /// A `threading.RLock`.
+        RLock = "rlock",
+        /// A mutex of a native library (`pthread_mutex_t`).
+        Mutex = "mutex",
+        /// A named semaphore, as `multiprocessing` uses.
+        Semaphore = "semaphore",
+        FileLock = "file_lock",
+        Pipe = "pipe",
+        Socket = "socket",
+        /// The end of a child process.
+        Child = "child",
+    }
+}
+
+impl What {
+    /// What a thread waits for, in a sentence that goes on with "of" and who has it.
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Gil => "the GIL",
+            Self::Lock => "the lock",
+            Self::RLock => "the RLock",
+            Self::Mutex => "a mutex in native code",
+            Self::Semaphore => "the semaphore",
+            Self::FileLock => "the file lock",
+            Self::Pipe => "the pipe",
+            Self::Socket => "the socket",
+            Self::Child => "the end",
+        }
+    }
+}

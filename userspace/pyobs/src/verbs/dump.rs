@@ -1,0 +1,25 @@
+//! `pyobs dump`: prints what every thread does right now, in words or as JSON.
+
+use std::io::{self, BufWriter, Write};
+
+use pyobs_capture::dump;
+use pyobs_export::escape;
+
+use crate::cli::Dump;
+use crate::exit::{Failure, output};
+
+pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
+    let options = dump::Options { pids: arguments.pids.clone() };
+    let dump = dump::take(&options).map_err(|error| match error {
+        dump::DumpError::NoRights(_) => Failure::Lacking(error.to_string()),
+        dump::DumpError::Target(_) | dump::DumpError::Proc(_) => Failure::failed(error),
+    })?;
+    let text = if arguments.json {
+        let text = serde_json::to_string_pretty(&dump).map_err(Failure::failed)?;
+        format!("{}\n", escape::json(&text))
+    } else {
+        pyobs_export::dump::text(&dump)
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
