@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::ExitCode;
 
@@ -21,7 +21,10 @@ fn main() -> ExitCode {
         cases.push(for_this("sleeping_threads_are_where_faulthandler_finds_them", sleeping_threads));
         cases.push(for_this("stacks_of_a_running_thread_are_possible", running_thread));
         cases.push(for_this("a_thread_that_sleeps_with_the_gil_is_named", gil));
-        if (8..15).contains(&python.minor()) && !python.version.ends_with('t') {
+        if python.minor() >= 8 && !python.version.ends_with('t') {
+            cases.push(for_this("tasks_are_as_asyncio_has_them", tasks));
+        }
+        if python.minor() >= 8 && !python.version.ends_with('t') {
             cases.push(for_this("deadlocks_are_found_with_their_lines", deadlocks));
         }
     }
@@ -54,8 +57,12 @@ fn start(python: &Python, arguments: &[&str]) -> (Workload, Value) {
 
 /// The dump of a program and its descendants.
 fn dump(pid: u32) -> Value {
+    dump_with(pid, &[])
+}
+
+fn dump_with(pid: u32, options: &[&str]) -> Value {
     let mut pyobs = command(pyobs());
-    pyobs.args(["dump", "--json", "--pid", &pid.to_string()]);
+    pyobs.args(["dump", "--json", "--pid", &pid.to_string()]).args(options);
     let ended = Workload::start(pyobs).wait();
     assert!(ended.status.success(), "{ended:?}");
     json::parse(&ended.stdout)
@@ -214,6 +221,56 @@ fn deadlocks(python: &Python) {
         let found = findings.iter().find(is_it).unwrap_or_else(|| panic!("{parts:?}: {findings:#?}"));
         assert_eq!(json::text(found, "/id"), "dump/deadlock");
     }
+}
+
+/// Compares the tasks with what asyncio itself says of them: their names, coroutines with lines, and whom they await.
+fn tasks(python: &Python) {
+    let mut program = Workload::start(python.script(workload("dump_tasks.py")));
+    let facts = json::parse(&program.line());
+    // The program goes on to block its loop.
+    let blocks = |dump: &Value| {
+        let [process] = json::list(dump, "/processes") else { panic!("{dump:#}") };
+        json::list(process, "/threads/0/stack").last().is_some_and(|frame| frame["function"] == "block")
+    };
+    let dump = std::iter::repeat_with(|| dump_with(program.pid(), &["--tasks"])).find(blocks).unwrap();
+    let tasks = json::list(&dump, "/processes/0/tasks");
+    let known = facts["tasks"].as_object().unwrap();
+    // The main task is not in the program's own list.
+    assert_eq!(tasks.len(), known.len() + 1, "{dump:#}");
+    assert_eq!(tasks.len() as u64, json::count(&facts, "/all"));
+    for (name, truth) in known {
+        let is_it = |task: &&Value| task["id"] == truth["id"];
+        let task = tasks.iter().find(is_it).unwrap_or_else(|| panic!("{name} is missing: {tasks:#?}"));
+        let truths = json::list(truth, "/stack").iter();
+        let frame = |frame: &Value| {
+            (json::text(frame, "/0").to_owned(), json::count(frame, "/1"), json::text(frame, "/2").to_owned())
+        };
+        let truths: Vec<_> = truths.map(frame).rev().collect();
+        assert_eq!(frames(task), truths, "{name}");
+        if let Some(known) = truth["name"].as_str() {
+            assert_eq!(json::text(task, "/name"), known);
+        }
+        let state = if name == "created" { "created" } else { "waiting" };
+        assert_eq!(json::text(task, "/state"), state, "{name}");
+        let ids = |names: &Value| -> BTreeSet<String> {
+            let names = names.as_array().into_iter().flatten();
+            names.map(|name| known[name.as_str().unwrap()]["id"].as_str().unwrap().to_owned()).collect()
+        };
+        let awaits: BTreeSet<String> = strings(task, "/awaits").collect();
+        assert_eq!(awaits, ids(&facts["edges"][name]), "{name}");
+        for other in &awaits {
+            let other = tasks.iter().find(|task| task["id"] == **other).unwrap();
+            assert!(strings(other, "/awaited_by").any(|id| id == truth["id"].as_str().unwrap()), "{other:#}");
+        }
+    }
+    let running: Vec<&Value> = tasks.iter().filter(|task| task["state"] == "running").collect();
+    let [main] = &running[..] else { panic!("{tasks:#?}") };
+    assert_eq!(json::text(main, "/stack/0/function"), "main");
+    assert_eq!(main["tid"], dump["processes"][0]["pid"]);
+}
+
+fn strings<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = String> + 'a {
+    json::list(value, pointer).iter().map(|text| text.as_str().unwrap().to_owned())
 }
 
 fn order(python: &Python) {

@@ -5,14 +5,18 @@
 //! whose frames were the same in two snapshots taken one right after the other.
 
 mod awaited;
+mod coroutines;
 mod files;
 mod frames;
 mod locks;
 mod names;
+mod objects;
 mod pages;
 mod process;
 mod states;
+mod tasks;
 mod threads;
+mod values;
 
 use std::time::{Instant, SystemTime};
 
@@ -31,6 +35,8 @@ use crate::machine::{self, Facts, NoTarget};
 pub struct Options {
     /// These processes and their descendants; all if it is empty.
     pub pids: Vec<u32>,
+    /// Whether asyncio's tasks are listed.
+    pub tasks: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +84,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         kernel: names.release().to_string_lossy().into_owned(),
         taken,
         took_s: 0.0,
-        processes: processes.iter().zip(awaited).map(|(process, awaited)| shown(process, awaited)).collect(),
+        processes: processes.iter().zip(awaited).map(|(process, awaited)| shown(process, awaited, options)).collect(),
         findings: Vec::new(),
         notes,
     };
@@ -90,7 +96,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
     Ok(dump)
 }
 
-fn shown(process: &Process, mut awaited: awaited::Awaits) -> ProcessDump {
+fn shown(process: &Process, mut awaited: awaited::Awaits, options: &Options) -> ProcessDump {
     let facts = Facts::of(process.pid);
     let zombies = machine::children(process.pid).into_iter().filter_map(|pid| {
         let ended = machine::check_target(pid) == Err(NoTarget::Ended(pid));
@@ -102,6 +108,7 @@ fn shown(process: &Process, mut awaited: awaited::Awaits) -> ProcessDump {
         command: facts.map_or_else(String::new, |facts| facts.command),
         python: process.version(),
         zombies: zombies.collect(),
+        tasks: options.tasks.then(|| tasks::of(process).iter().map(|task| process.shown_task(task)).collect()),
         threads: process
             .threads
             .iter()

@@ -38,6 +38,8 @@ pub struct ProcessDump {
     /// The interpreter's version.
     pub python: Arc<str>,
     pub threads: Vec<ThreadDump>,
+    /// The asyncio tasks that are not done, if they were asked for.
+    pub tasks: Option<Vec<TaskDump>>,
     /// Children that have ended, and whose exit status it has not collected.
     pub zombies: Vec<Zombie>,
 }
@@ -83,6 +85,22 @@ pub struct DumpFrame {
     pub frame: FrameOut,
     /// The text of the line, if the file can be read.
     pub source: Option<String>,
+}
+
+/// An asyncio task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskDump {
+    /// The address of the task object, such as `0x7f00`.
+    pub id: String,
+    pub name: Option<String>,
+    /// The thread that made it, if that is known.
+    pub tid: Option<Tid>,
+    pub state: TaskState,
+    /// Whom it awaits: other tasks by their ids.
+    pub awaits: Vec<String>,
+    pub awaited_by: Vec<String>,
+    /// Its coroutines, each awaited by the one before it. Those of a task that runs are on its thread's stack as well.
+    pub stack: Vec<DumpFrame>,
 }
 
 /// Defines an enum whose variants have names in JSON and on screen.
@@ -140,6 +158,15 @@ named! {
         /// It runs no Python code.
         None = "none",
         Unreadable = "unreadable",
+    }
+}
+
+named! {
+    TaskState {
+        Running = "running",
+        Waiting = "waiting",
+        /// It has not begun to run.
+        Created = "created",
     }
 }
 

@@ -99,6 +99,10 @@ pub(crate) struct Dump {
     #[arg(long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3f_ffff))]
     pub(crate) pids: Vec<u32>,
 
+    /// List the asyncio tasks too, as a tree of who awaits whom
+    #[arg(long)]
+    pub(crate) tasks: bool,
+
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,

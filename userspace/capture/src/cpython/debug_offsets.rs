@@ -142,6 +142,7 @@ impl Reader<'_> {
                 locals: Some(self.offset("interpreter_frame", "localsplus", 8)?),
                 local_count: None,
                 local_names: Some(self.offset("code_object", "localsplusnames", 8)?),
+                end: self.optional("interpreter_frame", "stackpointer", 8)?,
             },
             code: self.code(free_threaded)?,
             unicode: self.unicode(&object, free_threaded)?,

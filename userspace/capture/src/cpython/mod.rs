@@ -1,6 +1,8 @@
 //! CPython: finds interpreters in files and processes, and reads their structures and code objects.
 
+pub mod asyncio_debug;
 pub mod attached;
+pub mod attributes;
 mod code;
 pub mod copied;
 pub mod debug_offsets;

@@ -165,6 +165,9 @@ pub struct Stack {
     pub local_count: Option<u32>,
     /// In the code object: points to the tuple of variable names (3.13+).
     pub local_names: Option<u32>,
+    /// In the frame: points behind the last value. Null while the frame runs, except in calls of C (3.14+).
+    #[serde(default)]
+    pub end: Option<u32>,
 }
 
 /// `PyCodeObject`. The fields are pointers to objects, except the ints `argcount`, `posonlyargcount`,

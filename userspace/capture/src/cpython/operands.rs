@@ -127,6 +127,11 @@ pub fn locate_result(
     Some(ResultAt { value, instruction, is_straight: is_straight(version, &bytecode) })
 }
 
+/// Where the lowest value of a frame's stack is.
+pub fn lowest(memory: &impl Memory, layout: &Layout, code: u64) -> Option<Value> {
+    value(memory, layout, code, 0)
+}
+
 /// Where the lowest value of a frame's stack is, and how many values there are when the instruction at a byte offset starts. The
 /// offset may lie in its caches, as for [`at`].
 pub fn stack(memory: &impl Memory, version: Version, layout: &Layout, code: u64, offset: u32) -> Option<(Value, u32)> {

@@ -61,8 +61,8 @@ fn on_futex(process: &Process, thread: &Thread, futex: u64) -> Option<Futex> {
             let holders = holder.map(own).into_iter().collect();
             return Some(Futex::Known(Awaited { what: What::Gil, name: None, holders }));
         }
-        let mut locks = Locks::new(&process.memory, &process.attachment.attached);
-        if let Some(lock) = locks.awaited(&python.frames, futex) {
+        let objects = process.objects();
+        if let Some(lock) = Locks::new(&objects).awaited(&python.frames, futex) {
             return Some(Futex::Lock(lock));
         }
     }
@@ -108,7 +108,8 @@ fn with_holders(process: &Process, locks: &[(Tid, Lock)]) -> Vec<(Tid, Awaited)>
     if locks.is_empty() {
         return Vec::new();
     }
-    let mut reader = Locks::new(&process.memory, &process.attachment.attached);
+    let objects = process.objects();
+    let reader = Locks::new(&objects);
     // Each lock with the thread that has it.
     let mut held: Vec<(u64, Tid)> = Vec::new();
     if locks.iter().any(|(_, lock)| lock.owner.is_none()) {

@@ -44,6 +44,18 @@ pub enum Outcome {
     Unreadable,
 }
 
+impl At {
+    /// A frame outside the stack of a thread, such as that of a coroutine.
+    pub fn read(memory: &impl Memory, layout: &process::Layout, frame: u64) -> Option<Self> {
+        let code = memory.read_u64(frame.wrapping_add(layout.frame_code.into())).ok()? & !TAG_BITS;
+        if code < LOWEST_OBJECT {
+            return None;
+        }
+        let offset = Frames::default().offset(memory, layout, frame, code)?;
+        Some(Self { address: frame, frame: Frame::python(code, 0, offset) })
+    }
+}
+
 impl Frames {
     /// The frames of a thread state.
     pub fn of(memory: &impl Memory, layout: &process::Layout, state: u64) -> Self {

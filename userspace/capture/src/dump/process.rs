@@ -4,15 +4,17 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use pyobs_model::dump::{Awaited, Role, StackState, State as Doing, ThreadDump, What};
+use pyobs_model::dump::{Awaited, Role, StackState, State as Doing, TaskDump, ThreadDump, What};
 use pyobs_model::{Frame, Tid, WaitReason};
 
 use super::awaited::{self, Awaits};
 use super::files::Everyone;
 use super::frames::{Frames, Outcome};
 use super::names::{Codes, Sources};
+use super::objects::Objects;
 use super::pages::Pages;
 use super::states::{self, Gil, State as ThreadState};
+use super::tasks::Task;
 use super::threads::{self, Clock, Kernel};
 use crate::cpython::attached::{Attachment, NotAttached};
 use crate::cpython::mapped::Mapped;
@@ -30,6 +32,7 @@ pub struct Process {
     pub memory: Pages,
     pub threads: Vec<Thread>,
     states: Vec<ThreadState>,
+    codes: RefCell<Codes>,
     sources: RefCell<Sources>,
 }
 
@@ -76,17 +79,24 @@ impl Process {
         let memory = Pages::new(pid);
         let kernels = threads::of_process(pid, clock);
         let states = states::all(&memory, &attachment).unwrap_or_default();
-        let mut process = Self { pid, attachment, memory, threads: Vec::new(), states, sources: RefCell::default() };
-        let mut codes = Codes::default();
+        let mut process = Self {
+            pid,
+            attachment,
+            memory,
+            threads: Vec::new(),
+            states,
+            codes: RefCell::default(),
+            sources: RefCell::default(),
+        };
         for kernel in kernels {
-            let python = process.python(&kernel, &mut codes);
+            let python = process.python(&kernel);
             process.threads.push(Thread { kernel, python });
         }
         Ok(Some(process))
     }
 
     /// Reads the frames of a thread. Of several thread states that it made, the newest with frames counts.
-    fn python(&self, kernel: &Kernel, codes: &mut Codes) -> Option<Python> {
+    fn python(&self, kernel: &Kernel) -> Option<Python> {
         let own: Vec<&ThreadState> = self.states.iter().filter(|state| state.tid == kernel.inner_tid).collect();
         let has_frames =
             |state: &&&ThreadState| !Frames::of(&self.memory, &self.attachment.layout, state.address).list.is_empty();
@@ -97,6 +107,7 @@ impl Process {
         };
         let (frames, stack_state) = self.frames(kernel, state);
         let gil = Gil::of(&self.memory.now(), &self.attachment, state.interpreter);
+        let mut codes = self.codes.borrow_mut();
         let named = |at: &super::frames::At| codes.frame(&self.memory, &self.attachment.attached, at.frame);
         let named = frames.list.iter().filter_map(named).collect();
         Some(Python { state: *state, frames, stack_state, gil, named })
@@ -124,6 +135,32 @@ impl Process {
             StackState::Torn
         };
         (frames, stack_state)
+    }
+
+    pub fn states(&self) -> &[ThreadState] {
+        &self.states
+    }
+
+    /// The frames of a task, as they are shown.
+    pub fn shown_task(&self, task: &Task) -> TaskDump {
+        let (mut codes, mut sources) = (self.codes.borrow_mut(), self.sources.borrow_mut());
+        let python = &self.attachment.attached;
+        let named = task.frames.iter().filter_map(|at| codes.frame(&self.memory, python, at.frame));
+        let named: Vec<Frame> = named.collect();
+        let id = |address: &u64| format!("{address:#x}");
+        TaskDump {
+            id: id(&task.address),
+            name: task.name.clone(),
+            tid: task.tid.map(Tid),
+            state: task.state,
+            awaits: task.awaits.iter().map(id).collect(),
+            awaited_by: task.awaited_by.iter().map(id).collect(),
+            stack: named.iter().map(|frame| sources.with_source(self.pid, frame)).collect(),
+        }
+    }
+
+    pub fn objects(&self) -> Objects<'_> {
+        Objects::new(&self.memory, &self.attachment.attached)
     }
 
     pub fn version(&self) -> Arc<str> {

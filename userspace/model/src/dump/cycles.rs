@@ -149,6 +149,7 @@ mod tests {
             command: String::new(),
             python: Arc::from("3.12.1"),
             threads,
+            tasks: None,
             zombies: Vec::new(),
         };
         Dump {

@@ -9,7 +9,7 @@ use crate::cli::Dump;
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
-    let options = dump::Options { pids: arguments.pids.clone() };
+    let options = dump::Options { pids: arguments.pids.clone(), tasks: arguments.tasks };
     let dump = dump::take(&options).map_err(|error| match error {
         dump::DumpError::NoRights(_) => Failure::Lacking(error.to_string()),
         dump::DumpError::Target(_) | dump::DumpError::Proc(_) => Failure::failed(error),

@@ -7,6 +7,7 @@ use pyobs_abi::hash::mix;
 
 use super::types::{self, Origin, TypeInfo};
 use super::values::Values;
+use crate::cpython::attributes::{Holds, Words, of_instance};
 
 /// Fields of `PyTypeObject`, at the same offsets from 3.8 to 3.14
 /// (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/object.h>).
@@ -51,7 +52,8 @@ impl Values<'_> {
             _ if info.of == Origin::PandasC => self.fields(object, &info, depth)?,
             _ => return None,
         };
-        let attributes = self.attributes(object, &info)?;
+        let holds = Holds { flags: info.flags, size: info.size, dict: info.dict };
+        let attributes = of_instance(self, object, holds, ATTRIBUTES_MAX)?;
         let print = attributes.into_iter().zip(0..).try_fold(mix(items, fields), |sum, (value, index)| {
             if value == 0 || info.of != Origin::Other && self.is_cache(value) {
                 return Some(sum);
@@ -141,63 +143,5 @@ impl Values<'_> {
     fn kind_of(&mut self, object: u64) -> Option<Arc<str>> {
         let kind = self.word(object.checked_add(8)?)?;
         self.place.type_name(kind)
-    }
-
-    /// Reads pointers to the values of an instance's attributes. Unset attributes are null. Instances of one class have them in the
-    /// same order, unless their attributes were set in different orders.
-    fn attributes(&mut self, object: u64, info: &TypeInfo) -> Option<Vec<u64>> {
-        let minor = self.place.interpreter().version.minor;
-        let dict = if info.is(types::MANAGED_DICT) && minor >= 11 {
-            if minor >= 13 && info.is(types::INLINE_VALUES) {
-                let values = object.checked_add(info.size)?;
-                let [_, _, _, is_valid, ..] = self.word(values)?.to_le_bytes();
-                if is_valid == 1 {
-                    return self.shared_values(values);
-                }
-            }
-            let [values, dict] = self.words(object.checked_sub(32)?)?;
-            match minor {
-                11 if values != 0 => return self.shared_values(values),
-                12 if dict & 1 == 1 => return self.shared_values(dict.checked_add(1)?),
-                _ => dict,
-            }
-        } else if info.dict > 0 {
-            self.word(object.checked_add(info.dict)?)?
-        } else {
-            0
-        };
-        if dict == 0 { Some(Vec::new()) } else { self.values_of(dict) }
-    }
-
-    /// The values of a dictionary, which may share its keys with others.
-    fn values_of(&mut self, dict: u64) -> Option<Vec<u64>> {
-        let (entries, shared) = self.table(dict)?;
-        if shared != 0 && self.place.interpreter().version.minor >= 11 {
-            return self.shared_values(shared);
-        }
-        if entries.count > ATTRIBUTES_MAX {
-            return None;
-        }
-        let (first, size) =
-            if shared != 0 { (shared, 8) } else { (entries.first.checked_add(entries.key + 8)?, entries.size) };
-        (0..entries.count).map(|index| self.word(first.checked_add(size * index)?)).collect()
-    }
-
-    /// `PyDictValues`. Its size follows the values until 3.12, and precedes them since 3.13
-    /// (<https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_dict.h>,
-    /// <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h>).
-    fn shared_values(&mut self, values: u64) -> Option<Vec<u64>> {
-        if self.place.interpreter().version.minor >= 13 {
-            let [capacity, ..] = self.word(values)?.to_le_bytes();
-            let count = u64::from(capacity);
-            return (0..count).map(|index| self.word(values.checked_add(8 * index + 8)?)).collect();
-        }
-        // Going backwards from the values: the size of this prefix, the number of values, and the index of each.
-        const PLACES: u64 = 32;
-        let [a, b, c, d] = self.words(values.checked_sub(PLACES)?)?;
-        let places = [a, b, c, d].map(u64::to_le_bytes);
-        let mut places = places.as_flattened().iter().rev().skip(1);
-        let count = usize::from(*places.next()?);
-        places.take(count).map(|place| self.word(values.checked_add(8 * u64::from(*place))?)).collect()
     }
 }

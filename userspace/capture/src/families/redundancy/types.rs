@@ -1,8 +1,6 @@
 //! What the types of a watched process say about their instances.
 
 /// `Py_TPFLAGS_…` (<https://github.com/python/cpython/blob/v3.13.0/Include/object.h>).
-pub const INLINE_VALUES: u64 = 1 << 2;
-pub const MANAGED_DICT: u64 = 1 << 4;
 /// `Py_TPFLAGS_HEAPTYPE`: created at run time, by a `class` statement or by C code.
 pub const HEAP: u64 = 1 << 9;
 pub const LIST: u64 = 1 << 25;

@@ -8,6 +8,7 @@ use pyobs_abi::redundancy::class;
 
 use super::calls::{class_of, tuple_items};
 use super::place::Place;
+use crate::cpython::attributes::{Entries, Words, table};
 use crate::cpython::version::Version;
 use crate::memory::Memory;
 
@@ -31,14 +32,6 @@ const BODY: u64 = 16;
 /// Digits of an `int`.
 const DIGITS: u64 = 64;
 
-/// The fields of `PyDictObject` and `PyDictKeysObject`, and the kinds of tables from 3.11 on
-/// (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h>,
-/// <https://github.com/python/cpython/blob/v3.10.0/Objects/dict-common.h>).
-const DICT_KEYS: u64 = 32;
-const GENERAL: u8 = 0;
-const UNICODE: u8 = 1;
-const SPLIT: u8 = 2;
-
 pub struct Values<'a> {
     pub(super) place: &'a mut Place,
     period: u64,
@@ -50,12 +43,16 @@ pub struct Values<'a> {
     pub(super) instances: u32,
 }
 
-/// The entries of a dictionary: the first one, their number and size, and the offset of the key in one.
-pub(super) struct Entries {
-    pub first: u64,
-    pub count: u64,
-    pub size: u64,
-    pub key: u64,
+impl Words for Values<'_> {
+    fn words<const N: usize>(&mut self, at: u64) -> Option<[u64; N]> {
+        let mut bytes = [[0; 8]; N];
+        self.read(at, bytes.as_flattened_mut())?;
+        Some(bytes.map(u64::from_le_bytes))
+    }
+
+    fn minor(&self) -> u8 {
+        self.place.interpreter().version.minor
+    }
 }
 
 impl<'a> Values<'a> {
@@ -152,7 +149,7 @@ impl<'a> Values<'a> {
     /// Only a table of its own: that of an object's attributes shares its keys with others.
     pub(super) fn dict(&mut self, object: u64, depth: u32) -> Option<u64> {
         let used = self.word(object.checked_add(BODY)?)?;
-        let (Entries { first, count, size, key }, 0) = self.table(object)? else { return None };
+        let (Entries { first, count, size, key }, 0) = table(self, object)? else { return None };
         self.chosen(count)?.try_fold(mix(used, count), |sum, index| {
             let entry = first.checked_add(size * index)?.checked_add(key)?;
             let (key, value) = (self.word(entry)?, self.word(entry.checked_add(8)?)?);
@@ -161,35 +158,6 @@ impl<'a> Values<'a> {
             }
             Some(mix(mix(sum, self.nested(key, depth)?), self.nested(value, depth)?))
         })
-    }
-
-    /// The table of a dictionary, and the address of its values if those are not in the table.
-    pub(super) fn table(&mut self, dict: u64) -> Option<(Entries, u64)> {
-        let [keys, values] = self.words(dict.checked_add(DICT_KEYS)?)?;
-        Some((self.entries(keys)?, values))
-    }
-
-    fn entries(&mut self, keys: u64) -> Option<Entries> {
-        if self.place.interpreter().version.minor >= 11 {
-            let [_, shape, _, count] = self.words(keys)?;
-            let [_, index_bytes, kind, ..] = shape.to_le_bytes();
-            let (size, key) = match kind {
-                GENERAL => (24, 8),
-                UNICODE | SPLIT => (16, 0),
-                _ => return None,
-            };
-            let first = keys.checked_add(32)?.checked_add(1_u64.checked_shl(index_bytes.into())?)?;
-            return Some(Entries { first, count, size, key });
-        }
-        let [_, slots, _, _, count] = self.words(keys)?;
-        let width = match slots {
-            0..=0xff => 1,
-            0x100..=0xffff => 2,
-            0x1_0000..=0xffff_ffff => 4,
-            _ => return None,
-        };
-        let first = keys.checked_add(40 + slots * width)?;
-        (count <= slots).then_some(Entries { first, count, size: 24, key: 8 })
     }
 
     /// `PyASCIIObject` and `PyCompactUnicodeObject`.
@@ -280,16 +248,6 @@ impl<'a> Values<'a> {
             u64::from_le_bytes(word)
         };
         Some(bytes.chunks(8).fold(sum, |sum, chunk| mix(sum, word(chunk))))
-    }
-
-    pub(super) fn word(&mut self, at: u64) -> Option<u64> {
-        self.words(at).map(|[word]| word)
-    }
-
-    pub(super) fn words<const N: usize>(&mut self, at: u64) -> Option<[u64; N]> {
-        let mut bytes = [[0; 8]; N];
-        self.read(at, bytes.as_flattened_mut())?;
-        Some(bytes.map(u64::from_le_bytes))
     }
 
     fn read(&mut self, at: u64, into: &mut [u8]) -> Option<()> {

@@ -1,0 +1,34 @@
+//! The values that a frame has on its stack while it runs its present instruction.
+
+use super::frames::At;
+use super::objects::Objects;
+use crate::cpython::operands;
+
+/// Values of a frame that are looked at.
+const VALUES_MAX: u32 = 256;
+/// The low bits that mark a `_PyStackRef`, from 3.14 on.
+const TAG_BITS: u64 = 7;
+
+/// The lowest value first; empty if the height of the stack is not known.
+pub fn values(objects: &Objects<'_>, at: &At) -> Vec<u64> {
+    read(objects, at).unwrap_or_default()
+}
+
+fn read(objects: &Objects<'_>, at: &At) -> Option<Vec<u64>> {
+    let (layout, version) = (&objects.python.layout, objects.python.number);
+    let end = layout.stack.end.and_then(|end| objects.word(at.address.wrapping_add(end.into())));
+    let (first, height) = if let Some(end) = end.filter(|end| *end != 0) {
+        let first = at.address.wrapping_add(operands::lowest(objects.memory, layout, at.frame.address)?.start.into());
+        (first, u32::try_from(end.checked_sub(first)? / 8).ok()?)
+    } else {
+        let offset = u32::try_from(at.frame.offset()?).ok()?;
+        let (value, height) = operands::stack(objects.memory, version, layout, at.frame.address, offset)?;
+        let base = match value.pointer {
+            Some(pointer) => objects.word(at.address.wrapping_add(pointer.into()))?,
+            None => at.address,
+        };
+        (base.wrapping_add(value.start.into()), height)
+    };
+    let read = |number: u32| objects.word(first.wrapping_add(8 * u64::from(number)));
+    Some((0..height.min(VALUES_MAX)).map_while(read).map(|value| value & !TAG_BITS).collect())
+}
