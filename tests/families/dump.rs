@@ -227,11 +227,8 @@ fn deadlocks(python: &Python) {
 fn tasks(python: &Python) {
     let mut program = Workload::start(python.script(workload("dump_tasks.py")));
     let facts = json::parse(&program.line());
-    // The program goes on to block its loop.
-    let blocks = |dump: &Value| {
-        let [process] = json::list(dump, "/processes") else { panic!("{dump:#}") };
-        json::list(process, "/threads/0/stack").last().is_some_and(|frame| frame["function"] == "block")
-    };
+    // The program goes on to block its loop, which is found once it has done so for a while.
+    let blocks = |dump: &Value| !json::list(dump, "/findings").is_empty();
     let dump = std::iter::repeat_with(|| dump_with(program.pid(), &["--tasks"])).find(blocks).unwrap();
     let tasks = json::list(&dump, "/processes/0/tasks");
     let known = facts["tasks"].as_object().unwrap();
@@ -265,6 +262,11 @@ fn tasks(python: &Python) {
     }
     let running: Vec<&Value> = tasks.iter().filter(|task| task["state"] == "running").collect();
     let [main] = &running[..] else { panic!("{tasks:#?}") };
+    let [finding] = json::list(&dump, "/findings") else { panic!("{dump:#}") };
+    assert_eq!(json::text(finding, "/id"), "tasks/blocked");
+    let place = format!("block at dump_tasks.py:{} blocks the event loop for ", json::count(&facts, "/blocks"));
+    let said = json::text(finding, "/summary");
+    assert!(said.starts_with(&place) && said.ends_with(&format!("while {} other tasks wait", known.len())), "{said}");
     assert_eq!(json::text(main, "/stack/0/function"), "main");
     assert_eq!(main["tid"], dump["processes"][0]["pid"]);
 }

@@ -122,6 +122,7 @@ async def main():
         "pid": os.getpid(),
         "tasks": {name: {"id": hex(id(task)), "name": names[name], "stack": chain(task)} for name, task in tasks.items() if not task.done()},
         "edges": edges,
+        "blocks": block.__code__.co_firstlineno + 1,
         "all": len(asyncio.all_tasks()) if hasattr(asyncio, "all_tasks") else None,
     }
     print(json.dumps(facts), flush=True)

@@ -84,19 +84,23 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         kernel: names.release().to_string_lossy().into_owned(),
         taken,
         took_s: 0.0,
-        processes: processes.iter().zip(awaited).map(|(process, awaited)| shown(process, awaited, options)).collect(),
+        processes: processes.iter().zip(awaited).map(|(process, awaited)| shown(process, awaited)).collect(),
         findings: Vec::new(),
         notes,
     };
-    dump.findings = dump::deadlocks(&dump, |pid, tid| {
+    let deadlocks = dump::deadlocks(&dump, |pid, tid| {
         let process = processes.iter().find(|process| process.pid == pid.0);
         process.is_some_and(|process| process.is_still_asleep(tid.0))
     });
+    dump.findings = [deadlocks, dump::blocked_loops(&dump)].concat();
+    if !options.tasks {
+        dump.processes.iter_mut().for_each(|process| process.tasks = None);
+    }
     dump.took_s = begun.elapsed().as_secs_f64();
     Ok(dump)
 }
 
-fn shown(process: &Process, mut awaited: awaited::Awaits, options: &Options) -> ProcessDump {
+fn shown(process: &Process, mut awaited: awaited::Awaits) -> ProcessDump {
     let facts = Facts::of(process.pid);
     let zombies = machine::children(process.pid).into_iter().filter_map(|pid| {
         let ended = machine::check_target(pid) == Err(NoTarget::Ended(pid));
@@ -108,7 +112,7 @@ fn shown(process: &Process, mut awaited: awaited::Awaits, options: &Options) -> 
         command: facts.map_or_else(String::new, |facts| facts.command),
         python: process.version(),
         zombies: zombies.collect(),
-        tasks: options.tasks.then(|| tasks::of(process).iter().map(|task| process.shown_task(task)).collect()),
+        tasks: Some(tasks::of(process).iter().map(|task| process.shown_task(task)).collect()),
         threads: process
             .threads
             .iter()

@@ -1,5 +1,7 @@
 //! The text of `pyobs dump`.
 
+mod tasks;
+
 use std::fmt::Write as _;
 
 use pyobs_model::Nanos;
@@ -69,6 +71,7 @@ impl Text<'_> {
             self.thread(process, thread);
         }
         self.natives(process);
+        self.tasks(process);
     }
 
     /// Threads that Python does not know, by their names.
@@ -99,12 +102,16 @@ impl Text<'_> {
         thread.stack.iter().rev().for_each(|frame| self.frame(frame));
     }
 
-    fn frame(&mut self, DumpFrame { frame, source }: &DumpFrame) {
+    fn frame(&mut self, frame: &DumpFrame) {
+        self.frame_at("    ", frame);
+    }
+
+    fn frame_at(&mut self, indent: &str, DumpFrame { frame, source }: &DumpFrame) {
         let file = frame.file.as_deref().or(frame.module.as_deref()).unwrap_or("?");
         let place = frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
         let (place, function) = (escape::tail(&place, PLACE), escape::line(&frame.function, FUNCTION));
         let source = source.as_deref().map(|source| escape::line(source, SOURCE)).unwrap_or_default();
-        self.line(&format!("    {place:<PLACE$}  {function:<FUNCTION$}  {source}"));
+        self.line(&format!("{indent}{place:<PLACE$}  {function:<FUNCTION$}  {source}"));
     }
 
     /// `asleep for 3.2 s in futex (futex_do_wait), waits for the GIL, which thread 4242 holds at app.py:12`

@@ -1,5 +1,6 @@
 //! What every thread of every Python process does at one moment (`pyobs dump`).
 
+mod blocked;
 mod cycles;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use crate::findings::Finding;
 use crate::report::FrameOut;
 use crate::{Pid, Tid, WaitReason};
 
+pub use blocked::blocked_loops;
 pub use cycles::deadlocks;
 
 /// The version of the JSON format.
@@ -101,6 +103,7 @@ pub struct TaskDump {
     pub awaited_by: Vec<String>,
     /// Its coroutines, each awaited by the one before it. Those of a task that runs are on its thread's stack as well.
     pub stack: Vec<DumpFrame>,
+    pub stack_state: StackState,
 }
 
 /// Defines an enum whose variants have names in JSON and on screen.

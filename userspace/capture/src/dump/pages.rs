@@ -41,6 +41,11 @@ impl Pages {
         }
     }
 
+    /// The earlier one of the two snapshots.
+    pub fn earlier(&self) -> Self {
+        Self { memory: self.memory, pages: self.before.clone(), before: RefCell::default() }
+    }
+
     /// Whether these words were the same in both snapshots.
     pub fn were_same(&self, words: &[(u64, u64)]) -> bool {
         let before = self.before.borrow();

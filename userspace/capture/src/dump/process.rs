@@ -156,6 +156,7 @@ impl Process {
             awaits: task.awaits.iter().map(id).collect(),
             awaited_by: task.awaited_by.iter().map(id).collect(),
             stack: named.iter().map(|frame| sources.with_source(self.pid, frame)).collect(),
+            stack_state: task.stack_state,
         }
     }
 

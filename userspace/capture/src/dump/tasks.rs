@@ -5,11 +5,12 @@
 
 use foldhash::{HashMap, HashSet};
 use pyobs_abi::process::Layout;
-use pyobs_model::dump::TaskState;
+use pyobs_model::dump::{StackState, TaskState};
 
 use super::coroutines::{Chain, is_coroutine};
 use super::frames::At;
 use super::objects::Objects;
+use super::pages::Pages;
 use super::process::Process;
 use crate::cpython::asyncio_debug::{AsyncioOffsets, SECTION};
 use crate::elf::Elf;
@@ -38,6 +39,7 @@ pub struct Task {
     pub awaited_by: Vec<u64>,
     /// The outermost coroutine first.
     pub frames: Vec<At>,
+    pub stack_state: StackState,
 }
 
 /// A task object, and what is known of it from where it was found.
@@ -49,17 +51,35 @@ struct Found {
     coroutine: u64,
 }
 
-/// The tasks of a process that are not done, in the order of their addresses.
+/// The tasks of a process that are not done, in the order of their addresses. The loop may run meanwhile: a task has a
+/// consistent stack if it is the same in two snapshots, taken one right after the other.
 pub fn of(process: &Process) -> Vec<Task> {
-    let objects = process.objects();
+    if process.attachment.attached.layout.free_threaded {
+        return Vec::new(); // objects have another header
+    }
+    let offsets = offsets(process);
+    let memory = Pages::new(process.pid);
+    if read(process, &memory, offsets.as_ref()).is_empty() {
+        return Vec::new();
+    }
+    memory.renew();
+    let mut tasks = read(process, &memory, offsets.as_ref());
+    let before = read(process, &memory.earlier(), offsets.as_ref());
+    let before: HashMap<u64, Task> = before.into_iter().map(|task| (task.address, task)).collect();
+    for task in &mut tasks {
+        if before.get(&task.address).is_none_or(|before| before.frames != task.frames) {
+            task.stack_state = StackState::Torn;
+        }
+    }
+    tasks
+}
+
+fn read(process: &Process, memory: &Pages, offsets: Option<&AsyncioOffsets>) -> Vec<Task> {
+    let objects = Objects::new(memory, &process.attachment.attached);
     let layout = &process.attachment.layout;
-    let (found, running, offsets) = if objects.minor() >= 14 {
-        let Some(offsets) = offsets(process) else { return Vec::new() };
-        let (found, running) = listed(process, &objects, &offsets);
-        (found, running, Some(offsets))
-    } else {
-        let (found, running) = in_weak_sets(process, &objects, layout);
-        (found, running, None)
+    let (found, running) = match offsets {
+        Some(offsets) => listed(process, &objects, offsets),
+        None => in_weak_sets(process, &objects, layout),
     };
     let ids: HashSet<u64> = found.iter().map(|task| task.address).collect();
     let mut tasks = Vec::new();
@@ -77,8 +97,9 @@ pub fn of(process: &Process) -> Vec<Task> {
                 false => TaskState::Waiting,
             },
             awaits: future.map(|future| tasks_behind(&objects, future, &ids)).unwrap_or_default(),
-            awaited_by: offsets.map(|offsets| awaited_by(&objects, &offsets, task.address, &ids)).unwrap_or_default(),
+            awaited_by: offsets.map(|offsets| awaited_by(&objects, offsets, task.address, &ids)).unwrap_or_default(),
             frames: chain.frames,
+            stack_state: StackState::Consistent,
         });
     }
     tasks.sort_unstable_by_key(|task| task.address);
@@ -130,6 +151,9 @@ fn tasks_behind(objects: &Objects<'_>, future: u64, ids: &HashSet<u64>) -> Vec<u
 
 /// The table of `_asyncio`, which is an extension module or part of the interpreter.
 fn offsets(process: &Process) -> Option<AsyncioOffsets> {
+    if !process.attachment.attached.number.since(14) {
+        return None;
+    }
     let mappings = Mappings::of(process.pid).ok()?;
     let is_module = |mapping: &&Mapping| mapping.name.starts_with("_asyncio.");
     let is_interpreter = |mapping: &&Mapping| mapping.file == Some(process.attachment.attached.file);
@@ -158,8 +182,8 @@ fn listed(process: &Process, objects: &Objects<'_>, offsets: &AsyncioOffsets) ->
         if interpreters.insert(state.interpreter) {
             add(state.interpreter.wrapping_add(offsets.interpreter_tasks), None);
         }
-        let now = process.memory.now();
-        running.extend(now.read_u64(state.address.wrapping_add(offsets.running_task)).ok().filter(|task| *task != 0));
+        let task = objects.word(state.address.wrapping_add(offsets.running_task));
+        running.extend(task.filter(|task| *task != 0));
     }
     found.truncate(TASKS_MAX);
     (found, running)

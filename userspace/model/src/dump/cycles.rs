@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dump, Holder, ProcessDump, ThreadDump, What};
+use super::{Dump, Holder, ProcessDump, TaskDump, ThreadDump, What};
 use crate::findings::{Cost, Evidence, Finding, Severity};
+use crate::report::FrameOut;
 use crate::{Pid, Tid};
 
 /// Circles reported.
@@ -22,27 +23,92 @@ pub fn deadlocks(dump: &Dump, is_still_asleep: impl Fn(Pid, Tid) -> bool) -> Vec
         let [holder] = &thread.awaits.as_ref()?.holders[..] else { return None };
         holder.tid.or_else(|| only_thread(dump, holder))
     };
-    let (mut done, mut found) = (BTreeSet::new(), Vec::new());
-    for start in by_tid.keys() {
-        let mut way: Vec<Tid> = Vec::new();
-        let mut at = Some(*start);
-        while let Some(tid) = at.filter(|tid| !done.contains(tid)) {
-            done.insert(tid);
-            way.push(tid);
-            at = by_tid.get(&tid).and_then(|(_, thread)| next(thread));
+    let circles = circles(by_tid.keys().copied(), |tid| {
+        by_tid.get(&tid).and_then(|(_, thread)| next(thread)).into_iter().collect()
+    });
+    let mut found = Vec::new();
+    for circle in circles {
+        let cycle: Vec<Thread<'_>> = circle.iter().filter_map(|tid| by_tid.get(tid).copied()).collect();
+        let still_waits =
+            |(process, thread): &Thread<'_>| waits_for_gil(thread) || is_still_asleep(process.pid, thread.tid);
+        if cycle.iter().all(still_waits) && !cycle.iter().all(|(_, thread)| waits_for_gil(thread)) {
+            found.push(finding(&cycle));
         }
-        let cycle = at.and_then(|tid| way.iter().position(|other| *other == tid)).map(|first| &way[first..]);
-        if let Some(cycle) = cycle {
-            let cycle: Vec<Thread<'_>> = cycle.iter().filter_map(|tid| by_tid.get(tid).copied()).collect();
-            let still_waits =
-                |(process, thread): &Thread<'_>| waits_for_gil(thread) || is_still_asleep(process.pid, thread.tid);
-            if cycle.iter().all(still_waits) && !cycle.iter().all(|(_, thread)| waits_for_gil(thread)) {
-                found.push(finding(&cycle));
+    }
+    found.extend(dump.processes.iter().flat_map(of_tasks));
+    found.truncate(CYCLES_MAX);
+    found
+}
+
+/// Nodes that lead to each other in a circle. Each node is in one circle at most.
+fn circles<N: Copy + Ord>(nodes: impl Iterator<Item = N>, next: impl Fn(N) -> Vec<N>) -> Vec<Vec<N>> {
+    let (mut done, mut found) = (BTreeSet::new(), Vec::new());
+    for start in nodes {
+        if !done.insert(start) {
+            continue;
+        }
+        // The way from the start, each node with those that it leads to and that are still to be followed.
+        let mut way = vec![(start, next(start))];
+        while let Some((_, open)) = way.last_mut() {
+            let Some(node) = open.pop() else {
+                way.pop();
+                continue;
+            };
+            if let Some(first) = way.iter().position(|(other, _)| *other == node) {
+                found.push(way.drain(first..).map(|(node, _)| node).collect());
+            } else if done.insert(node) {
+                way.push((node, next(node)));
             }
         }
     }
-    found.truncate(CYCLES_MAX);
     found
+}
+
+/// Tasks that await each other. A task goes on once all that it awaits are done.
+fn of_tasks(process: &ProcessDump) -> Vec<Finding> {
+    let tasks: BTreeMap<&str, &TaskDump> =
+        process.tasks.iter().flatten().map(|task| (task.id.as_str(), task)).collect();
+    let next = |id: &str| -> Vec<&str> {
+        let awaits = tasks.get(id).map(|task| &task.awaits[..]).unwrap_or_default();
+        awaits.iter().filter_map(|id| tasks.get_key_value(id.as_str()).map(|(id, _)| *id)).collect()
+    };
+    let circles = circles(tasks.keys().copied(), next);
+    let name = |id: &&str| tasks[*id].name.as_deref().unwrap_or(id).to_owned();
+    let finding = |circle: &Vec<&str>| {
+        let awaits = |(index, id): (usize, &&str)| {
+            let place =
+                tasks[*id].stack.iter().rev().find_map(|frame| frame.frame.line.map(|_| place_of(&frame.frame)));
+            let at = place.map(|place| format!(" at {place}")).unwrap_or_default();
+            format!("task {} awaits{at} {}", name(id), name(&circle[(index + 1) % circle.len()]))
+        };
+        let parts: Vec<String> = circle.iter().enumerate().map(awaits).collect();
+        Finding {
+            summary: match &circle[..] {
+                [only] => format!("task {} awaits itself", name(only)),
+                _ => format!("{} tasks await each other: {}", circle.len(), parts.join("; ")),
+            },
+            detail: format!("{}.", capital(&parts.join(", and "))),
+            advice: "Let one of the tasks return a result before it awaits the other.".to_owned(),
+            ..found(process.pid, "tasks", circle.len())
+        }
+    };
+    circles.iter().map(finding).collect()
+}
+
+/// The parts that all these findings have in common.
+fn found(pid: Pid, what: &'static str, count: usize) -> Finding {
+    Finding {
+        id: "dump/deadlock",
+        severity: Severity::Serious,
+        summary: String::new(),
+        detail: String::new(),
+        advice: String::new(),
+        process: None,
+        pid: Some(pid),
+        evidence: BTreeMap::from([(what, Evidence::Count(count as u64))]),
+        cost: Cost::default(),
+        target: None,
+    }
 }
 
 /// A thread that waits for the GIL wakes up every few milliseconds to ask for it again, and does nothing else.
@@ -78,16 +144,11 @@ fn finding(cycle: &[Thread<'_>]) -> Finding {
         count => format!("{count} {kind} wait for each other: {}", parts.join("; ")),
     };
     Finding {
-        id: "dump/deadlock",
-        severity: Severity::Serious,
         summary,
         detail: format!("{}.", capital(&parts.join(", and "))),
         advice: "Take the locks in the same order everywhere, or acquire them with a timeout.".to_owned(),
-        process: None,
         pid: (pids.len() == 1).then_some(first.pid),
-        evidence: BTreeMap::from([("threads", Evidence::Count(cycle.len() as u64))]),
-        cost: Cost::default(),
-        target: None,
+        ..found(first.pid, "threads", cycle.len())
     }
 }
 
@@ -99,13 +160,15 @@ fn capital(text: &str) -> String {
 /// `app.py:12`, or the thread's name if it runs no Python.
 fn place(thread: &ThreadDump) -> String {
     match thread.line() {
-        Some(frame) => {
-            let file = frame.file.as_deref().unwrap_or("?");
-            let file = file.rsplit('/').next().unwrap_or(file);
-            frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
-        }
+        Some(frame) => place_of(frame),
         None => thread.name.clone(),
     }
+}
+
+pub(super) fn place_of(frame: &FrameOut) -> String {
+    let file = frame.file.as_deref().unwrap_or("?");
+    let file = file.rsplit('/').next().unwrap_or(file);
+    frame.line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
 }
 
 #[cfg(test)]
@@ -114,8 +177,8 @@ mod tests {
 
     use super::*;
     use crate::FrameKind;
+    use crate::dump::TaskState;
     use crate::dump::{Awaited, DumpFrame, Role, StackState, State};
-    use crate::report::FrameOut;
 
     fn thread(tid: u32, awaits: Option<(What, Holder)>) -> ThreadDump {
         let frame = FrameOut {
@@ -204,6 +267,30 @@ mod tests {
         assert_eq!(said(&dump(vec![(1, vec![parent()]), (2, vec![child()])])), [expected]);
         let with_another = vec![(1, vec![parent(), thread(3, None)]), (2, vec![child()])];
         assert!(said(&dump(with_another)).is_empty(), "another thread may read from the pipe");
+    }
+
+    #[test]
+    fn tasks_that_await_each_other_are_a_circle_whatever_else_they_await() {
+        let task = |id: &str, awaits: &[&str]| TaskDump {
+            id: id.to_owned(),
+            name: Some(format!("T{id}")),
+            tid: None,
+            state: TaskState::Waiting,
+            awaits: awaits.iter().map(|id| (*id).to_owned()).collect(),
+            awaited_by: Vec::new(),
+            stack: Vec::new(),
+            stack_state: StackState::Consistent,
+        };
+        let of = |tasks: Vec<TaskDump>| {
+            let mut dump = dump(vec![(9, Vec::new())]);
+            dump.processes[0].tasks = Some(tasks);
+            said(&dump)
+        };
+        let tree = vec![task("1", &["2", "3"]), task("2", &["4"]), task("3", &["4"]), task("4", &["gone"])];
+        assert!(of(tree.clone()).is_empty());
+        let circle = [tree, vec![task("5", &["4", "6"]), task("6", &["4", "7", "3"]), task("7", &["5"])]].concat();
+        assert_eq!(of(circle), ["3 tasks await each other: task T5 awaits T6; task T6 awaits T7; task T7 awaits T5"]);
+        assert_eq!(of(vec![task("1", &["1"])]), ["task T1 awaits itself"]);
     }
 
     #[test]
