@@ -10,6 +10,7 @@ pipe          a child that writes to a pipe which its parent does not read, beca
 lockf FILE    a process that has a lock on FILE, and one that wants it
 semaphore     a process that waits for a multiprocessing.Semaphore that nobody releases
 children      a child that has ended, and one that is stopped
+burn          a thread that burns the CPU
 vfork FIFO    a child that is made but cannot start its program, because it waits for the FIFO
 
 Prints a JSON line when everybody is in place, and stays there.
@@ -238,6 +239,12 @@ def children():
         os._exit(0)
     announce(ended=ended, stopped=stopped)
     stay()
+
+
+def burn():
+    announce()
+    while True:
+        pass
 
 
 def vfork():

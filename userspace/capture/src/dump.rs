@@ -5,6 +5,7 @@
 //! whose frames were the same in two snapshots taken one right after the other.
 
 mod awaited;
+mod containers;
 mod coroutines;
 mod files;
 mod frames;
@@ -20,10 +21,12 @@ mod values;
 
 use std::time::{Instant, SystemTime};
 
+use foldhash::HashMap;
 use pyobs_model::dump::{self, Dump, ProcessDump, Zombie};
 use pyobs_model::number::plural;
 use pyobs_model::{Pid, Tid};
 
+use self::containers::{Containers, Placed};
 use self::files::Everyone;
 use self::process::{Process, Unread};
 use self::threads::Clock;
@@ -35,6 +38,8 @@ use crate::machine::{self, Facts, NoTarget};
 pub struct Options {
     /// These processes and their descendants; all if it is empty.
     pub pids: Vec<u32>,
+    /// Processes in these containers, by name, pod or the beginning of the id; all if it is empty.
+    pub containers: Vec<String>,
     /// Whether asyncio's tasks are listed.
     pub tasks: bool,
 }
@@ -43,6 +48,8 @@ pub struct Options {
 pub enum DumpError {
     #[error(transparent)]
     Target(#[from] NoTarget),
+    #[error("no Python process runs in a container called {0}; {1}")]
+    NoContainer(String, String),
     #[error("/proc cannot be read: {0}")]
     Proc(#[from] std::io::Error),
     #[error("the memory of {0} cannot be read; run pyobs as root")]
@@ -57,7 +64,11 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
     let pids = if options.pids.is_empty() { machine::processes()? } else { machine::descendants(&options.pids)? };
     let (mut files, clock) = (Files::default(), Clock::new());
     let (mut processes, mut notes, mut unreadable) = (Vec::new(), Vec::new(), 0);
-    for pid in pids {
+    let mut containers = Containers::default();
+    let is_wanted = |placed: &Placed| options.containers.is_empty() || placed.is_in(&options.containers);
+    let pids = pids.into_iter().map(|pid| (pid, containers.of(pid))).filter(|(_, placed)| is_wanted(placed));
+    let placed: HashMap<u32, Placed> = pids.collect();
+    for pid in placed.keys().copied() {
         match Process::read(pid, &mut files, &clock) {
             Ok(Some(process)) => processes.push(process),
             Ok(None) => {}
@@ -72,6 +83,9 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         }
         notes.push(format!("The memory of {them} cannot be read by this user; run pyobs as root to see all."));
     }
+    if processes.is_empty() && !options.containers.is_empty() {
+        return Err(DumpError::NoContainer(options.containers.join(", "), containers.names()));
+    }
     processes.sort_unstable_by_key(|process| process.pid);
     notes.sort_unstable();
     notes.dedup();
@@ -84,7 +98,14 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         kernel: names.release().to_string_lossy().into_owned(),
         taken,
         took_s: 0.0,
-        processes: processes.iter().zip(awaited).map(|(process, awaited)| shown(process, awaited)).collect(),
+        processes: processes
+            .iter()
+            .zip(awaited)
+            .map(|(process, awaited)| {
+                let placed = placed.get(&process.pid).cloned().unwrap_or_default();
+                shown(process, awaited, placed)
+            })
+            .collect(),
         findings: Vec::new(),
         notes,
     };
@@ -92,7 +113,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         let process = processes.iter().find(|process| process.pid == pid.0);
         process.is_some_and(|process| process.is_still_asleep(tid.0))
     });
-    dump.findings = [deadlocks, dump::blocked_loops(&dump)].concat();
+    dump.findings = [deadlocks, dump::blocked_loops(&dump), dump::throttled_groups(&dump)].concat();
     if !options.tasks {
         dump.processes.iter_mut().for_each(|process| process.tasks = None);
     }
@@ -100,7 +121,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
     Ok(dump)
 }
 
-fn shown(process: &Process, mut awaited: awaited::Awaits) -> ProcessDump {
+fn shown(process: &Process, mut awaited: awaited::Awaits, placed: Placed) -> ProcessDump {
     let facts = Facts::of(process.pid);
     let zombies = machine::children(process.pid).into_iter().filter_map(|pid| {
         let ended = machine::check_target(pid) == Err(NoTarget::Ended(pid));
@@ -111,6 +132,9 @@ fn shown(process: &Process, mut awaited: awaited::Awaits) -> ProcessDump {
         ppid: Pid(facts.as_ref().map_or(0, |facts| facts.ppid)),
         command: facts.map_or_else(String::new, |facts| facts.command),
         python: process.version(),
+        cgroup: placed.group,
+        container: placed.container,
+        limit: placed.limit,
         zombies: zombies.collect(),
         tasks: Some(tasks::of(process).iter().map(|task| process.shown_task(task)).collect()),
         threads: process

@@ -8,6 +8,7 @@ mod blocking;
 mod budget;
 mod bytes;
 mod cache;
+mod containers;
 mod copies;
 pub mod cpython;
 pub mod doctor;

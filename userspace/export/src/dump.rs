@@ -5,7 +5,9 @@ mod tasks;
 use std::fmt::Write as _;
 
 use pyobs_model::Nanos;
-use pyobs_model::dump::{Awaited, Dump, DumpFrame, Holder, ProcessDump, Role, StackState, State, ThreadDump, What};
+use pyobs_model::dump::{
+    Awaited, ContainerDump, Dump, DumpFrame, Holder, ProcessDump, Role, StackState, State, ThreadDump, What,
+};
 use pyobs_model::number::{plural, time};
 
 use crate::escape;
@@ -32,6 +34,18 @@ pub fn text(dump: &Dump) -> String {
         text.line(&escape::line(note, SENTENCE));
     }
     text.out
+}
+
+/// `container web (docker 3f4a9c0e5d7b, image python:3.12)`
+fn described(container: &ContainerDump) -> String {
+    let engine = container.engine.as_deref().unwrap_or("id");
+    let id = container.id.get(..12).unwrap_or(&container.id);
+    let mut words = format!("container {} ({engine} {id}", escape::line(container.short_name(), NAME));
+    let rest = [("image", &container.image), ("pod", &container.pod), ("namespace", &container.namespace)];
+    for (what, value) in rest.into_iter().filter_map(|(what, value)| Some((what, value.as_deref()?))) {
+        _ = write!(words, ", {what} {}", escape::line(value, NAME));
+    }
+    words + ")"
 }
 
 struct Text<'a> {
@@ -63,6 +77,9 @@ impl Text<'_> {
         let command = escape::line(&process.command, COMMAND);
         let python = escape::line(&process.python, NAME);
         self.line(&format!("Process {} (CPython {python}, parent {}): {command}", process.pid, process.ppid));
+        if let Some(container) = &process.container {
+            self.line(&format!("  In {}", described(container)));
+        }
         for zombie in &process.zombies {
             let name = escape::line(&zombie.name, NAME);
             self.line(&format!("  Child {} ({name}) has ended, and nobody has collected its exit status", zombie.pid));

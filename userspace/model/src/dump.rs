@@ -2,6 +2,7 @@
 
 mod blocked;
 mod cycles;
+mod throttled;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::{Pid, Tid, WaitReason};
 
 pub use blocked::blocked_loops;
 pub use cycles::deadlocks;
+pub use throttled::throttled_groups;
 
 /// The version of the JSON format.
 pub const VERSION: u32 = 1;
@@ -39,11 +41,55 @@ pub struct ProcessDump {
     pub command: String,
     /// The interpreter's version.
     pub python: Arc<str>,
+    /// Its control group, from the root of the hierarchy.
+    pub cgroup: Option<String>,
+    pub container: Option<ContainerDump>,
+    /// The CPU limit of its control group, or of one above.
+    pub limit: Option<CpuLimit>,
     pub threads: Vec<ThreadDump>,
     /// The asyncio tasks that are not done, if they were asked for.
     pub tasks: Option<Vec<TaskDump>>,
     /// Children that have ended, and whose exit status it has not collected.
     pub zombies: Vec<Zombie>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ContainerDump {
+    /// `docker`, `podman`, `containerd` or `cri-o`.
+    pub engine: Option<String>,
+    pub id: String,
+    pub name: Option<String>,
+    pub image: Option<String>,
+    /// In Kubernetes: the unique id and the name of the pod, and its namespace.
+    pub pod_uid: Option<String>,
+    pub pod: Option<String>,
+    pub namespace: Option<String>,
+}
+
+impl ContainerDump {
+    /// The name, else the pod's, else the first digits of the id.
+    pub fn short_name(&self) -> &str {
+        const SHORT: usize = 12;
+        let name = self.name.as_deref().or(self.pod.as_deref());
+        name.unwrap_or_else(|| self.id.get(..SHORT).unwrap_or(&self.id))
+    }
+}
+
+/// A limit of CPU time, and what it has cost since the control group was made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CpuLimit {
+    pub cpus: f64,
+    /// Periods in which the group ran, and those in which it had to wait for the next one.
+    pub periods: u64,
+    pub throttled_periods: u64,
+    /// Summed over CPUs.
+    pub throttled_s: f64,
+}
+
+impl CpuLimit {
+    pub fn throttled_share(self) -> f64 {
+        self.throttled_periods as f64 / self.periods.max(1) as f64
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

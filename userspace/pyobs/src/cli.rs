@@ -99,6 +99,10 @@ pub(crate) struct Dump {
     #[arg(long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3f_ffff))]
     pub(crate) pids: Vec<u32>,
 
+    /// Only processes in this container: its name, its pod's name, or the beginning of its id; may be given several times
+    #[arg(long = "container", value_name = "NAME")]
+    pub(crate) containers: Vec<String>,
+
     /// List the asyncio tasks too, as a tree of who awaits whom
     #[arg(long)]
     pub(crate) tasks: bool,

@@ -250,7 +250,7 @@ impl Reader<'_> {
         if ascii_data < object.size + 8 || ascii_data >= compact_data {
             return Err(self.bad(NAME, "asciiobject_size"));
         }
-        if self.word(NAME, "compactunicodeobject_size").is_some_and(|said| said != compact_data.into()) {
+        if self.word(NAME, "compactunicodeobject_size").is_some_and(|said| said != u64::from(compact_data)) {
             return Err(self.bad(NAME, "compactunicodeobject_size"));
         }
         // `interned` is two bits, or a whole byte in a free-threaded build since 3.14; kind, compact and

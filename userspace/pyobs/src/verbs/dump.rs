@@ -9,10 +9,14 @@ use crate::cli::Dump;
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
-    let options = dump::Options { pids: arguments.pids.clone(), tasks: arguments.tasks };
+    let options = dump::Options {
+        pids: arguments.pids.clone(),
+        containers: arguments.containers.clone(),
+        tasks: arguments.tasks,
+    };
     let dump = dump::take(&options).map_err(|error| match error {
         dump::DumpError::NoRights(_) => Failure::Lacking(error.to_string()),
-        dump::DumpError::Target(_) | dump::DumpError::Proc(_) => Failure::failed(error),
+        _ => Failure::failed(error),
     })?;
     let text = if arguments.json {
         let text = serde_json::to_string_pretty(&dump).map_err(Failure::failed)?;
