@@ -39,7 +39,7 @@ mod places;
 mod python;
 mod record;
 mod refusing;
-mod schema;
+pub mod schema;
 mod session;
 mod trial;
 mod workload;

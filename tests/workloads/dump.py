@@ -2,11 +2,12 @@
   dump.py MODE [ARGUMENT]
 
 threads       threads that wait in various ways, and their stacks as faulthandler writes them
-locks         threads in three deadlocks, and one that only waits
+locks         threads in four deadlocks, and some that only wait
 order         threads that take two locks in one order, over and over
 gil           a thread that sleeps with the GIL, and threads that want it
 calls         recursion of two kinds, one after the other
 pipe          a child that writes to a pipe which its parent does not read, because it waits for the child's end
+socket        a process that reads from a connection to its child
 lockf FILE    a process that has a lock on FILE, and one that wants it
 semaphore     a process that waits for a multiprocessing.Semaphore that nobody releases
 children      a child that has ended, and one that is stopped
@@ -20,7 +21,7 @@ import ctypes, faulthandler, functools, json, os, select, signal, sys, tempfile,
 MODE, ARGUMENT = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
 libc = ctypes.CDLL(None)
 holding = ctypes.PyDLL(None)
-tids = {}
+tids, since = {}, {}
 
 
 def begin(name, body):
@@ -28,13 +29,15 @@ def begin(name, body):
 
     def run():
         tids[name] = libc.syscall(186)
+        since[name] = time.clock_gettime(7)  # CLOCK_BOOTTIME
         started.set()
         body()
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, name="t-" + name)
     thread.daemon = True
     thread.start()
     started.wait()
+    return thread
 
 
 def line_of(function, text):
@@ -45,7 +48,7 @@ def line_of(function, text):
 
 def announce(**facts):
     time.sleep(0.3)
-    print(json.dumps(dict(facts, pid=os.getpid(), tids=tids)), flush=True)
+    print(json.dumps(dict(facts, pid=os.getpid(), tids=tids, since=since)), flush=True)
 
 
 def sleeps():
@@ -103,7 +106,7 @@ def stay():
 
 
 def locks():
-    one, two, three, four, own, plain = [threading.Lock() for _ in range(6)]
+    one, two, five, own, plain = [threading.Lock() for _ in range(5)]
     three, four = threading.RLock(), threading.RLock()
     both = threading.Barrier(2)
 
@@ -142,10 +145,23 @@ def locks():
         with plain:  # waits here
             pass
 
-    bodies = [with_one, with_two, with_three, with_four, with_own, holder, waiter]
+    def joiner():
+        sleeper.join()  # waits here
+
+    def wants():
+        with five:  # waits here
+            pass
+
+    def joins():
+        with five:
+            begin("wants", wants).join()  # waits here
+
+    sleeper = begin("sleeper", sleeps)
+    bodies = [with_one, with_two, with_three, with_four, with_own, holder, waiter, joiner, joins]
     for body in bodies:
         begin(body.__name__, body)
-    announce(lines={body.__name__: line_of(body, "# waits here") for body in bodies if body is not holder})
+    bodies = [body for body in bodies if body is not holder] + [wants]
+    announce(lines={body.__name__: line_of(body, "# waits here") for body in bodies})
     stay()
 
 
@@ -204,6 +220,23 @@ def pipe():
     os.close(writer)
     announce(child=child)
     os.waitpid(child, 0)
+
+
+def socket():
+    from socket import create_connection, socket
+
+    server = socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen(1)
+    child = os.fork()
+    if child == 0:
+        connection = server.accept()
+        time.sleep(1000)
+    connection = create_connection(server.getsockname())
+    server.close()
+    begin("read", lambda: connection.recv(1))
+    announce(child=child, port=connection.getpeername()[1])
+    stay()
 
 
 def lockf():

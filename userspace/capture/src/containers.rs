@@ -271,7 +271,7 @@ mod tests {
         let of = |pod: Option<&str>| Container { engine: None, id: HEX.to_owned(), pod: pod.map(str::to_owned) };
         assert_eq!(of(None).names(root.path()), Names::default());
         write(
-            &format!("var/lib/containers/storage/overlay-containers/containers.json"),
+            "var/lib/containers/storage/overlay-containers/containers.json",
             &format!(r#"[{{"id":"{HEX}","names":["web"]}}]"#),
         );
         assert_eq!(of(None).names(root.path()).name.as_deref(), Some("web"));

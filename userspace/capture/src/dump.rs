@@ -14,8 +14,11 @@ mod names;
 mod objects;
 mod pages;
 mod process;
+mod sources;
 mod states;
 mod tasks;
+mod tcp;
+mod thread_objects;
 mod threads;
 mod values;
 
@@ -62,7 +65,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
     let taken = machine::utc(SystemTime::now());
     options.pids.iter().try_for_each(|pid| machine::check_target(*pid))?;
     let pids = if options.pids.is_empty() { machine::processes()? } else { machine::descendants(&options.pids)? };
-    let (mut files, clock) = (Files::default(), Clock::new());
+    let (mut files, clock) = (Files::default(), Clock::default());
     let (mut processes, mut notes, mut unreadable) = (Vec::new(), Vec::new(), 0);
     let mut containers = Containers::default();
     let is_wanted = |placed: &Placed| options.containers.is_empty() || placed.is_in(&options.containers);
@@ -90,7 +93,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
     notes.sort_unstable();
     notes.dedup();
     let everyone = Everyone::default();
-    let awaited: Vec<_> = processes.iter().map(|process| process.awaited(&everyone)).collect();
+    let awaited: Vec<_> = processes.iter().map(|process| awaited::of(process, &everyone)).collect();
     let names = rustix::system::uname();
     let mut dump = Dump {
         version: dump::VERSION,
@@ -136,7 +139,7 @@ fn shown(process: &Process, mut awaited: awaited::Awaits, placed: Placed) -> Pro
         container: placed.container,
         limit: placed.limit,
         zombies: zombies.collect(),
-        tasks: Some(tasks::of(process).iter().map(|task| process.shown_task(task)).collect()),
+        tasks: Some(tasks::of(process)),
         threads: process
             .threads
             .iter()

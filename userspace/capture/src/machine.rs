@@ -115,6 +115,12 @@ pub fn name(pid: u32) -> String {
     String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
 }
 
+/// The user and the group with whose rights a process opens files.
+pub fn user(pid: u32) -> Option<(u32, u32)> {
+    let status = ProcProcess::new(pid.try_into().ok()?).and_then(|process| process.status()).ok()?;
+    Some((status.fuid, status.fgid))
+}
+
 /// The pid of a process in its own pid namespace.
 pub fn inner_pid(pid: u32) -> Option<u32> {
     let status = ProcProcess::new(pid.try_into().ok()?).and_then(|process| process.status()).ok()?;

@@ -108,7 +108,7 @@ impl Text<'_> {
     }
 
     fn thread(&mut self, process: &ProcessDump, thread: &ThreadDump) {
-        let name = escape::line(&thread.name, NAME);
+        let name = escape::line(thread.python_name.as_ref().unwrap_or(&thread.name), NAME);
         let main = if thread.role == Role::Main { " (main)" } else { "" };
         let torn = match thread.stack_state {
             StackState::Torn => "; torn: it ran while its frames were read",
@@ -163,13 +163,14 @@ impl Text<'_> {
         let name = awaited.name.as_deref().map(|name| format!(" {}", escape::line(name, NAME))).unwrap_or_default();
         let what = match awaited.what {
             What::Child => "a child to end",
+            What::Thread => "a thread to end",
             what => what.phrase(),
         };
         let holders: Vec<String> = awaited.holders.iter().map(|holder| self.holder(process, *holder)).collect();
         let holders = holders.join(" and ");
         match awaited.what {
             _ if holders.is_empty() => format!("waits for {what}{name}"),
-            What::Child => format!("waits for {holders} to end"),
+            What::Child | What::Thread => format!("waits for {holders} to end"),
             What::Pipe | What::Socket => format!("waits for {what}{name}, whose other end {holders} has"),
             _ => format!("waits for {what}{name}, which {holders} holds"),
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::findings::Finding;
 use crate::report::FrameOut;
-use crate::{Pid, Tid, WaitReason};
+use crate::{FrameKind, Pid, Tid, WaitReason, package};
 
 pub use blocked::blocked_loops;
 pub use cycles::deadlocks;
@@ -103,6 +103,8 @@ pub struct ThreadDump {
     pub tid: Tid,
     /// The kernel's name of the thread (`comm`).
     pub name: String,
+    /// The name that the program gave it (`threading.Thread.name`).
+    pub python_name: Option<String>,
     pub role: Role,
     pub state: State,
     /// The CPU that it runs on, or last ran on.
@@ -121,9 +123,14 @@ pub struct ThreadDump {
 }
 
 impl ThreadDump {
-    /// The innermost Python frame.
+    /// The line to name: of the innermost Python frame outside installed packages, else outside the standard library.
     pub fn line(&self) -> Option<&FrameOut> {
-        self.stack.iter().rev().map(|frame| &frame.frame).find(|frame| frame.file.is_some() && frame.module.is_none())
+        let frames =
+            || self.stack.iter().rev().map(|frame| &frame.frame).filter(|frame| frame.kind == FrameKind::Python);
+        let package = |frame: &&FrameOut| frame.file.as_deref().and_then(package::of_file);
+        let own = frames().find(|frame| package(frame).is_none());
+        let installed = || frames().find(|frame| package(frame).is_some_and(|package| &*package != package::STANDARD));
+        own.or_else(installed).or_else(|| frames().next())
     }
 }
 
@@ -251,6 +258,8 @@ named! {
         Socket = "socket",
         /// The end of a child process.
         Child = "child",
+        /// The end of a thread of Python.
+        Thread = "thread",
     }
 }
 
@@ -266,7 +275,7 @@ impl What {
             Self::FileLock => "the file lock",
             Self::Pipe => "the pipe",
             Self::Socket => "the socket",
-            Self::Child => "the end",
+            Self::Child | Self::Thread => "the end",
         }
     }
 }

@@ -127,6 +127,21 @@ pub fn locate_result(
     Some(ResultAt { value, instruction, is_straight: is_straight(version, &bytecode) })
 }
 
+/// The value of a variable of a frame whose function has no cells.
+pub fn variable(memory: &impl Memory, layout: &Layout, code: u64, frame: u64, number: u64) -> Option<u64> {
+    let first = match (layout.stack.pointer, layout.stack.locals) {
+        (Some(pointer), _) => {
+            // The values follow the variables. Their number, `co_nlocals`, follows the number of keyword-only arguments.
+            let values = memory.read_u64(frame.checked_add(pointer.into())?).ok()?;
+            let count = memory.read_u32(code.checked_add(u64::from(layout.code.kwonlyargcount?) + 4)?).ok()?;
+            values.checked_sub(8 * u64::from(count))?
+        }
+        (None, Some(locals)) => frame.checked_add(locals.into())?,
+        (None, None) => return None,
+    };
+    memory.read_u64(first.checked_add(8 * number)?).ok()
+}
+
 /// Where the lowest value of a frame's stack is.
 pub fn lowest(memory: &impl Memory, layout: &Layout, code: u64) -> Option<Value> {
     value(memory, layout, code, 0)

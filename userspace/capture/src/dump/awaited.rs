@@ -6,9 +6,10 @@ use std::ops::ControlFlow;
 use pyobs_model::dump::{Awaited, Holder, What};
 use pyobs_model::{Pid, Tid};
 
-use super::files::{self, Everyone};
+use super::files::{self, End, Everyone, Stream};
 use super::locks::{Lock, Locks};
 use super::process::{Process, Thread};
+use super::tcp;
 use super::threads::Call;
 use crate::machine;
 use crate::memory::Memory;
@@ -61,6 +62,9 @@ fn on_futex(process: &Process, thread: &Thread, futex: u64) -> Option<Futex> {
             let holders = holder.map(own).into_iter().collect();
             return Some(Futex::Known(Awaited { what: What::Gil, name: None, holders }));
         }
+        if let Some(joined) = python.joins.and_then(|tid| process.thread_called(tid)) {
+            return Some(Futex::Known(Awaited { what: What::Thread, name: None, holders: vec![own(joined)] }));
+        }
         let objects = process.objects();
         if let Some(lock) = Locks::new(&objects).awaited(&python.frames, futex) {
             return Some(Futex::Lock(lock));
@@ -100,7 +104,7 @@ fn mutex_owner(process: &Process, address: u64) -> Option<u32> {
         return None;
     }
     let owner = memory.read_u32(address.checked_add(MUTEX_OWNER)?).ok().filter(|owner| *owner != 0)?;
-    process.threads.iter().find(|thread| thread.kernel.inner_tid == owner).map(|thread| thread.kernel.tid)
+    process.thread_called(owner)
 }
 
 /// The holders of locks, which `with` statements or the locks themselves name.
@@ -166,15 +170,22 @@ fn child(process: &Process, inner: u32) -> Awaited {
     Awaited { what: What::Child, name: None, holders: holders.collect() }
 }
 
-/// A pipe or a socket. The processes at a pipe's other end are known.
+/// A pipe or a socket, with the processes at its other end.
 fn stream(process: &Process, descriptor: u64, reads: bool, everyone: &Everyone) -> Option<Awaited> {
     let link = files::link(process.pid, descriptor)?;
-    if link.starts_with("socket:") {
-        return Some(Awaited { what: What::Socket, name: Some(link), holders: Vec::new() });
-    }
-    let pipe = files::inode(&link, "pipe")?;
-    let is_other_end = |end: &&files::End| if reads { end.writes } else { end.reads };
-    let mut pids: Vec<u32> = everyone.ends(pipe).iter().filter(is_other_end).map(|end| end.pid).collect();
+    let (what, name, mut pids) = match Stream::of(&link)? {
+        Stream::Socket(inode) => {
+            let remote = tcp::remote(process.pid, inode);
+            let ends =
+                remote.and_then(|remote| remote.socket).map_or(&[][..], |end| everyone.ends(Stream::Socket(end)));
+            let name = remote.map_or(link, |remote| remote.address.to_string());
+            (What::Socket, name, ends.iter().map(|end| end.pid).collect::<Vec<u32>>())
+        }
+        pipe @ Stream::Pipe(_) => {
+            let is_other_end = |end: &&End| if reads { end.writes } else { end.reads };
+            (What::Pipe, link, everyone.ends(pipe).iter().filter(is_other_end).map(|end| end.pid).collect())
+        }
+    };
     pids.sort_unstable();
     pids.dedup();
     // A process often has both ends of a pipe to its children.
@@ -182,5 +193,5 @@ fn stream(process: &Process, descriptor: u64, reads: bool, everyone: &Everyone) 
         pids.retain(|pid| *pid != process.pid);
     }
     let holders = pids.into_iter().map(|pid| Holder { pid: Pid(pid), tid: None }).collect();
-    Some(Awaited { what: What::Pipe, name: Some(link), holders })
+    Some(Awaited { what, name: Some(name), holders })
 }

@@ -16,11 +16,30 @@ const LOCKS_MAX: usize = 100_000;
 /// What all processes have open, read when it is first asked for.
 #[derive(Default)]
 pub struct Everyone {
-    ends: OnceCell<HashMap<u64, Vec<End>>>,
+    ends: OnceCell<HashMap<Stream, Vec<End>>>,
     locks: OnceCell<Vec<FileLock>>,
 }
 
-/// An open end of a pipe.
+/// A pipe or a socket, by its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    Pipe(u64),
+    Socket(u64),
+}
+
+impl Stream {
+    /// What a link such as `pipe:[1234]` leads to.
+    pub fn of(link: &str) -> Option<Self> {
+        let (kind, inode) = link.strip_suffix(']')?.split_once(":[")?;
+        match (kind, inode.parse().ok()?) {
+            ("pipe", inode) => Some(Self::Pipe(inode)),
+            ("socket", inode) => Some(Self::Socket(inode)),
+            _ => None,
+        }
+    }
+}
+
+/// An open end of a pipe or socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     pub pid: u32,
@@ -39,9 +58,9 @@ struct FileLock {
 }
 
 impl Everyone {
-    /// The open ends of a pipe, by its inode.
-    pub fn ends(&self, pipe: u64) -> &[End] {
-        self.ends.get_or_init(ends).get(&pipe).map_or(&[], Vec::as_slice)
+    /// The open ends of a pipe or socket.
+    pub fn ends(&self, stream: Stream) -> &[End] {
+        self.ends.get_or_init(ends).get(&stream).map_or(&[], Vec::as_slice)
     }
 
     /// The processes that have the file lock for which a process waits.
@@ -65,18 +84,16 @@ fn file_locks(text: &str) -> Vec<FileLock> {
     text.lines().take(LOCKS_MAX).filter_map(lock).collect()
 }
 
-fn ends() -> HashMap<u64, Vec<End>> {
-    let mut ends: HashMap<u64, Vec<End>> = HashMap::default();
+fn ends() -> HashMap<Stream, Vec<End>> {
+    let mut ends: HashMap<Stream, Vec<End>> = HashMap::default();
     for pid in machine::processes().unwrap_or_default() {
         let folder = fs::read_dir(format!("/proc/{}/fd", machine::living_thread(pid))).into_iter().flatten().flatten();
         for entry in folder.take(DESCRIPTORS_MAX) {
-            let Some(pipe) = fs::read_link(entry.path()).ok().and_then(|link| inode(&link.to_string_lossy(), "pipe"))
-            else {
-                continue;
-            };
+            let link = fs::read_link(entry.path()).ok();
+            let Some(stream) = link.and_then(|link| Stream::of(&link.to_string_lossy())) else { continue };
             // The link's permissions are those that the file was opened with.
             let mode = entry.metadata().map_or(0, |metadata| metadata.permissions().mode());
-            ends.entry(pipe).or_default().push(End { pid, reads: mode & 0o400 != 0, writes: mode & 0o200 != 0 });
+            ends.entry(stream).or_default().push(End { pid, reads: mode & 0o400 != 0, writes: mode & 0o200 != 0 });
         }
     }
     ends
@@ -87,11 +104,6 @@ pub fn link(pid: u32, descriptor: u64) -> Option<String> {
     let descriptor = u32::try_from(descriptor).ok()?;
     let link = fs::read_link(format!("/proc/{}/fd/{descriptor}", machine::living_thread(pid))).ok()?;
     Some(link.to_string_lossy().into_owned())
-}
-
-/// The inode of `pipe:[1234]` and the like.
-pub fn inode(link: &str, kind: &str) -> Option<u64> {
-    link.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
 #[cfg(test)]
@@ -110,8 +122,8 @@ mod tests {
 
     #[test]
     fn a_link_holds_an_inode() {
-        assert_eq!(inode("pipe:[77]", "pipe"), Some(77));
-        assert_eq!(inode("socket:[77]", "pipe"), None);
-        assert_eq!(inode("/tmp/pipe:[77]", "pipe"), None);
+        assert_eq!(Stream::of("pipe:[77]"), Some(Stream::Pipe(77)));
+        assert_eq!(Stream::of("socket:[78]"), Some(Stream::Socket(78)));
+        assert_eq!(Stream::of("/tmp/pipe:[77]"), None);
     }
 }

@@ -12,7 +12,7 @@ use crate::memory::Memory;
 /// From this `owner` on, a frame is a shim: see `frames/v3_12.rs`.
 const OWNER_NOT_PYTHON: u8 = 3;
 /// The low bits that mark a `_PyStackRef`, from 3.14 on.
-const TAG_BITS: u64 = 7;
+pub const TAG_BITS: u64 = 7;
 /// No object lies in the first page.
 const LOWEST_OBJECT: u64 = 4096;
 /// Frames and shims that a walk takes.

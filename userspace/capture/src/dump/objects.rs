@@ -1,7 +1,8 @@
 //! Objects of a process, as far as a dump needs them: their types, texts, items and attributes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 
@@ -12,6 +13,9 @@ use crate::memory::Memory;
 
 /// No object lies in the first page.
 const LOWEST: u64 = 4096;
+/// How long objects are read, and after how many reads the time is checked.
+const TIME_MAX: Duration = Duration::from_secs(1);
+const READS_BETWEEN: u32 = 256;
 /// The longest name of a type.
 const NAME_MAX: usize = 96;
 /// The longest text.
@@ -30,6 +34,9 @@ pub struct Objects<'a> {
     pub memory: &'a Pages,
     pub python: &'a Attached,
     names: RefCell<HashMap<u64, Arc<str>>>,
+    /// The process is hostile input: its objects may lead on and on.
+    deadline: Instant,
+    reads: Cell<u32>,
 }
 
 /// Reads words for the layouts of dictionaries and attributes.
@@ -49,7 +56,13 @@ impl Words for Reader<'_> {
 
 impl<'a> Objects<'a> {
     pub fn new(memory: &'a Pages, python: &'a Attached) -> Self {
-        Self { memory, python, names: RefCell::default() }
+        let deadline = Instant::now() + TIME_MAX;
+        Self { memory, python, names: RefCell::default(), deadline, reads: Cell::new(0) }
+    }
+
+    /// Whether there is time for more.
+    pub fn has_time(&self) -> bool {
+        Instant::now() < self.deadline
     }
 
     pub fn minor(&self) -> u8 {
@@ -57,6 +70,10 @@ impl<'a> Objects<'a> {
     }
 
     pub fn word(&self, address: u64) -> Option<u64> {
+        self.reads.set(self.reads.get().wrapping_add(1));
+        if self.reads.get().is_multiple_of(READS_BETWEEN) && !self.has_time() {
+            return None;
+        }
         self.memory.read_u64(address).ok()
     }
 
@@ -126,7 +143,7 @@ impl<'a> Objects<'a> {
     }
 
     /// A small positive `int`: its size, then its digits (`PyLongObject`).
-    fn int(&self, object: u64) -> Option<u64> {
+    pub fn int(&self, object: u64) -> Option<u64> {
         let body = self.body(object)?;
         let size = self.word(body)?;
         let digits = if self.minor() >= 12 { size >> 3 } else { size };

@@ -3,18 +3,19 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use pyobs_model::dump::{Awaited, Role, StackState, State as Doing, TaskDump, ThreadDump, What};
+use pyobs_model::dump::{Awaited, DumpFrame, Role, StackState, State as Doing, ThreadDump, What};
+use pyobs_model::report::FrameOut;
 use pyobs_model::{Frame, Tid, WaitReason};
 
-use super::awaited::{self, Awaits};
-use super::files::Everyone;
-use super::frames::{Frames, Outcome};
-use super::names::{Codes, Sources};
+use super::frames::{At, Frames, Outcome};
+use super::names::Codes;
 use super::objects::Objects;
 use super::pages::Pages;
+use super::sources::Sources;
 use super::states::{self, Gil, State as ThreadState};
-use super::tasks::Task;
+use super::thread_objects;
 use super::threads::{self, Clock, Kernel};
 use crate::cpython::attached::{Attachment, NotAttached};
 use crate::cpython::mapped::Mapped;
@@ -23,6 +24,10 @@ use crate::files::Files;
 use crate::kernel::calls;
 use crate::process_maps::Mappings;
 
+/// How long the frames of a process are read. The threads after that have none.
+const TIME_MAX: Duration = Duration::from_secs(2);
+/// Thread states looked at of one thread.
+const STATES_MAX: usize = 16;
 /// How often the frames of a thread that runs are read again until they stay the same.
 const TRIES: usize = 8;
 
@@ -49,6 +54,10 @@ pub struct Python {
     pub gil: Option<Gil>,
     /// Its frames, innermost first.
     pub named: Vec<Frame>,
+    /// The name that the program gave it.
+    pub name: Option<String>,
+    /// The thread whose end it waits for.
+    pub joins: Option<u32>,
 }
 
 /// Why a process is left out.
@@ -86,10 +95,11 @@ impl Process {
             threads: Vec::new(),
             states,
             codes: RefCell::default(),
-            sources: RefCell::default(),
+            sources: RefCell::new(Sources::new(pid)),
         };
+        let begun = Instant::now();
         for kernel in kernels {
-            let python = process.python(&kernel);
+            let python = (begun.elapsed() < TIME_MAX).then(|| process.python(&kernel)).flatten();
             process.threads.push(Thread { kernel, python });
         }
         Ok(Some(process))
@@ -97,7 +107,8 @@ impl Process {
 
     /// Reads the frames of a thread. Of several thread states that it made, the newest with frames counts.
     fn python(&self, kernel: &Kernel) -> Option<Python> {
-        let own: Vec<&ThreadState> = self.states.iter().filter(|state| state.tid == kernel.inner_tid).collect();
+        let own = self.states.iter().filter(|state| state.tid == kernel.inner_tid);
+        let own: Vec<&ThreadState> = own.take(STATES_MAX).collect();
         let has_frames =
             |state: &&&ThreadState| !Frames::of(&self.memory, &self.attachment.layout, state.address).list.is_empty();
         let state = match &own[..] {
@@ -108,9 +119,19 @@ impl Process {
         let (frames, stack_state) = self.frames(kernel, state);
         let gil = Gil::of(&self.memory.now(), &self.attachment, state.interpreter);
         let mut codes = self.codes.borrow_mut();
-        let named = |at: &super::frames::At| codes.frame(&self.memory, &self.attachment.attached, at.frame);
-        let named = frames.list.iter().filter_map(named).collect();
-        Some(Python { state: *state, frames, stack_state, gil, named })
+        let named = |at: &At| codes.frame(&self.memory, &self.attachment.attached, at.frame);
+        let named: Vec<Frame> = frames.list.iter().filter_map(named).collect();
+        let objects = self.objects();
+        let of = |frame: Option<&Frame>| frame.map(|frame| (Arc::clone(&frame.function), frame.file.clone()));
+        let name = frames.list.last().zip(of(named.last())).and_then(|(at, (function, file))| {
+            thread_objects::name(&objects, at, (&function, file.as_deref().unwrap_or_default()))
+        });
+        let joins = frames.list.first().zip(of(named.first())).and_then(|(at, (function, file))| {
+            let numbers = thread_objects::joined(&objects, at, (&function, file.as_deref().unwrap_or_default()))?;
+            let is_it = |state: &&ThreadState| state.thread != 0 && numbers.contains(&state.thread);
+            self.states.iter().find(is_it).map(|state| state.tid)
+        });
+        Some(Python { state: *state, frames, stack_state, gil, named, name, joins })
     }
 
     fn frames(&self, kernel: &Kernel, state: &ThreadState) -> (Frames, StackState) {
@@ -141,23 +162,12 @@ impl Process {
         &self.states
     }
 
-    /// The frames of a task, as they are shown.
-    pub fn shown_task(&self, task: &Task) -> TaskDump {
+    /// Frames that are no thread's, as they are shown.
+    pub fn shown_frames(&self, list: &[At]) -> Vec<DumpFrame> {
         let (mut codes, mut sources) = (self.codes.borrow_mut(), self.sources.borrow_mut());
         let python = &self.attachment.attached;
-        let named = task.frames.iter().filter_map(|at| codes.frame(&self.memory, python, at.frame));
-        let named: Vec<Frame> = named.collect();
-        let id = |address: &u64| format!("{address:#x}");
-        TaskDump {
-            id: id(&task.address),
-            name: task.name.clone(),
-            tid: task.tid.map(Tid),
-            state: task.state,
-            awaits: task.awaits.iter().map(id).collect(),
-            awaited_by: task.awaited_by.iter().map(id).collect(),
-            stack: named.iter().map(|frame| sources.with_source(self.pid, frame)).collect(),
-            stack_state: task.stack_state,
-        }
+        let named = list.iter().filter_map(|at| codes.frame(&self.memory, python, at.frame));
+        named.map(|frame| with_source(&mut sources, &frame)).collect()
     }
 
     pub fn objects(&self) -> Objects<'_> {
@@ -183,13 +193,12 @@ impl Process {
     }
 
     fn thread_by(&self, is_it: impl Fn(&ThreadState) -> bool) -> Option<u32> {
-        let state = self.states.iter().find(|state| is_it(state))?;
-        self.threads.iter().find(|thread| thread.kernel.inner_tid == state.tid).map(|thread| thread.kernel.tid)
+        self.thread_called(self.states.iter().find(|state| is_it(state))?.tid)
     }
 
-    /// What its threads wait for.
-    pub fn awaited(&self, everyone: &Everyone) -> Awaits {
-        awaited::of(self, everyone)
+    /// The thread with this id in its own pid namespace.
+    pub fn thread_called(&self, inner_tid: u32) -> Option<u32> {
+        self.threads.iter().find(|thread| thread.kernel.inner_tid == inner_tid).map(|thread| thread.kernel.tid)
     }
 
     pub fn shown(&self, thread: &Thread, awaits: Option<Awaited>) -> ThreadDump {
@@ -209,6 +218,7 @@ impl Process {
         ThreadDump {
             tid: Tid(kernel.tid),
             name: kernel.name.clone(),
+            python_name: python.as_ref().and_then(|python| python.name.clone()),
             role: match python {
                 _ if kernel.tid == self.pid => Role::Main,
                 Some(_) => Role::Python,
@@ -223,8 +233,13 @@ impl Process {
             asleep_s: kernel.asleep.map(|asleep| asleep.as_secs_f64()),
             holds_gil,
             awaits,
-            stack: frames.map(|frame| sources.with_source(self.pid, frame)).collect(),
+            stack: frames.map(|frame| with_source(&mut sources, frame)).collect(),
             stack_state: python.as_ref().map_or(StackState::None, |python| python.stack_state),
         }
     }
+}
+
+fn with_source(sources: &mut Sources, frame: &Frame) -> DumpFrame {
+    let source = frame.file.as_ref().zip(frame.line).and_then(|(file, line)| sources.line(file, line));
+    DumpFrame { frame: FrameOut::from(frame), source }
 }

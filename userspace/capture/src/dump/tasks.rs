@@ -5,7 +5,8 @@
 
 use foldhash::{HashMap, HashSet};
 use pyobs_abi::process::Layout;
-use pyobs_model::dump::{StackState, TaskState};
+use pyobs_model::Tid;
+use pyobs_model::dump::{StackState, TaskDump, TaskState};
 
 use super::coroutines::{Chain, is_coroutine};
 use super::frames::At;
@@ -30,16 +31,16 @@ const REFERENT: u64 = 16;
 
 /// A task that is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
-    pub address: u64,
-    pub name: Option<String>,
-    pub tid: Option<u32>,
-    pub state: TaskState,
-    pub awaits: Vec<u64>,
-    pub awaited_by: Vec<u64>,
+struct Task {
+    address: u64,
+    name: Option<String>,
+    tid: Option<u32>,
+    state: TaskState,
+    awaits: Vec<u64>,
+    awaited_by: Vec<u64>,
     /// The outermost coroutine first.
-    pub frames: Vec<At>,
-    pub stack_state: StackState,
+    frames: Vec<At>,
+    stack_state: StackState,
 }
 
 /// A task object, and what is known of it from where it was found.
@@ -51,9 +52,25 @@ struct Found {
     coroutine: u64,
 }
 
-/// The tasks of a process that are not done, in the order of their addresses. The loop may run meanwhile: a task has a
-/// consistent stack if it is the same in two snapshots, taken one right after the other.
-pub fn of(process: &Process) -> Vec<Task> {
+/// The tasks of a process that are not done, in the order of their addresses.
+pub fn of(process: &Process) -> Vec<TaskDump> {
+    let id = |address: &u64| format!("{address:#x}");
+    let shown = |task: Task| TaskDump {
+        id: id(&task.address),
+        name: task.name,
+        tid: task.tid.map(Tid),
+        state: task.state,
+        awaits: task.awaits.iter().map(id).collect(),
+        awaited_by: task.awaited_by.iter().map(id).collect(),
+        stack: process.shown_frames(&task.frames),
+        stack_state: task.stack_state,
+    };
+    twice(process).into_iter().map(shown).collect()
+}
+
+/// The loop may run meanwhile: a task has a consistent stack if it is the same in two snapshots, taken one right after the
+/// other.
+fn twice(process: &Process) -> Vec<Task> {
     if process.attachment.attached.layout.free_threaded {
         return Vec::new(); // objects have another header
     }
@@ -84,6 +101,9 @@ fn read(process: &Process, memory: &Pages, offsets: Option<&AsyncioOffsets>) -> 
     let ids: HashSet<u64> = found.iter().map(|task| task.address).collect();
     let mut tasks = Vec::new();
     for task in found {
+        if !objects.has_time() {
+            break;
+        }
         let Some(chain) = Chain::of(&objects, layout, task.coroutine) else { continue };
         let is_running = running.contains(&task.address);
         let future = chain.future.filter(|_| !is_running);

@@ -1,9 +1,13 @@
 //! What /proc says about the threads of a process.
 
+use std::cell::RefCell;
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use pyobs_model::dump::State;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::machine::monotonic;
 
@@ -49,7 +53,7 @@ impl Kernel {
 pub fn of_process(pid: u32, clock: &Clock) -> Vec<Kernel> {
     let tids = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let tids = tids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut threads: Vec<Kernel> = tids.take(THREADS_MAX).filter_map(|tid| thread(pid, tid, clock)).collect();
+    let mut threads: Vec<Kernel> = tids.take(THREADS_MAX).filter_map(|tid| of_thread(pid, tid, clock)).collect();
     threads.sort_unstable_by_key(|thread| (thread.tid != pid, thread.tid));
     threads
 }
@@ -58,7 +62,7 @@ fn read(pid: u32, tid: u32, file: &str) -> Option<String> {
     fs::read(format!("/proc/{pid}/task/{tid}/{file}")).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn thread(pid: u32, tid: u32, clock: &Clock) -> Option<Kernel> {
+fn of_thread(pid: u32, tid: u32, clock: &Clock) -> Option<Kernel> {
     let status = Status::of(pid, tid)?;
     let name = read(pid, tid, "comm")?.trim_end_matches('\n').chars().take(NAME_MAX).collect();
     let stat = read(pid, tid, "stat")?;
@@ -74,7 +78,7 @@ fn thread(pid: u32, tid: u32, clock: &Clock) -> Option<Kernel> {
         cpu,
         call: rests.then(|| call(&read(pid, tid, "syscall")?)).flatten(),
         kernel_function: rests.then(|| read(pid, tid, "wchan").and_then(function)).flatten(),
-        asleep: rests.then(|| clock.since(&read(pid, tid, "sched")?)).flatten(),
+        asleep: rests.then(|| clock.since(cpu?, &read(pid, tid, "sched")?)).flatten(),
         switches: status.switches,
     })
 }
@@ -139,27 +143,36 @@ fn state(letter: char) -> State {
     }
 }
 
-/// Converts the scheduler's clock to ours. The scheduler notes when it last charged a thread for its time, which for a
-/// thread that sleeps is when it went to sleep (`se.exec_start` in `/proc/PID/sched`, with `CONFIG_SCHED_DEBUG`).
+/// Converts the scheduler's clocks to ours. The scheduler notes when it last charged a thread for its time, which for a
+/// thread that sleeps is when it went to sleep (`se.exec_start` in `/proc/PID/sched`, with `CONFIG_SCHED_DEBUG`). Each CPU
+/// has its own clock, which stands still while interrupts and other virtual machines have the CPU (`rq_clock_task` in
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/sched/core.c>), so a sleep may be longer than it seems.
+#[derive(Default)]
 pub struct Clock {
-    /// `CLOCK_MONOTONIC` minus the scheduler's clock, in nanoseconds.
-    ahead: Option<i128>,
+    /// By CPU: `CLOCK_MONOTONIC` minus its clock, in nanoseconds.
+    ahead: RefCell<HashMap<u32, Option<i128>>>,
 }
 
 impl Clock {
-    pub fn new() -> Self {
-        // Charged to us at once.
-        std::thread::yield_now();
-        let own = fs::read_to_string("/proc/thread-self/sched").ok();
-        let ahead = own.and_then(|text| Some(i128::from(monotonic().0) - i128::from(exec_start(&text)?)));
-        Self { ahead }
-    }
-
-    fn since(&self, sched: &str) -> Option<Duration> {
-        let then = i128::from(exec_start(sched)?) + self.ahead?;
-        let since = i128::from(monotonic().0) - then;
+    fn since(&self, cpu: u32, sched: &str) -> Option<Duration> {
+        let ahead = *self.ahead.borrow_mut().entry(cpu).or_insert_with(|| ahead(cpu));
+        let since = i128::from(monotonic().0) - i128::from(exec_start(sched)?) - ahead?;
         Some(Duration::from_nanos(u64::try_from(since.max(0)).ok()?))
     }
+}
+
+/// A thread that begins to run on a CPU has the CPU's present time noted.
+fn ahead(cpu: u32) -> Option<i128> {
+    let read = move || {
+        let mut only = CpuSet::new();
+        only.set(cpu as usize);
+        sched_setaffinity(None, &only).ok()?;
+        let own = fs::read_to_string("/proc/thread-self/sched").ok()?;
+        Some(i128::from(monotonic().0) - i128::from(exec_start(&own)?))
+    };
+    // A thread of its own, because the affinity is not restored.
+    let is_known = (cpu as usize) < CpuSet::MAX_CPU;
+    is_known.then(|| thread::spawn(read).join().ok().flatten()).flatten()
 }
 
 /// In nanoseconds.
@@ -200,18 +213,18 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_is_still_asleep_until_it_has_run() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let clock = Clock::new();
+        let clock = Clock::default();
         let asleep = loop {
             let threads = of_process(child.id(), &clock);
             match threads.into_iter().find(|thread| thread.state == State::Asleep && &thread.name == "sleep") {
                 Some(thread) => break thread,
-                None => std::thread::yield_now(),
+                None => thread::yield_now(),
             }
         };
         assert!(asleep.is_still_asleep(child.id()));
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::STOP).unwrap();
         while asleep.is_still_asleep(child.id()) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         child.kill().unwrap();
         child.wait().unwrap();

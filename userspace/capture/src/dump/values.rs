@@ -1,13 +1,11 @@
 //! The values that a frame has on its stack while it runs its present instruction.
 
-use super::frames::At;
+use super::frames::{At, TAG_BITS};
 use super::objects::Objects;
 use crate::cpython::operands;
 
 /// Values of a frame that are looked at.
 const VALUES_MAX: u32 = 256;
-/// The low bits that mark a `_PyStackRef`, from 3.14 on.
-const TAG_BITS: u64 = 7;
 
 /// The lowest value first; empty if the height of the stack is not known.
 pub fn values(objects: &Objects<'_>, at: &At) -> Vec<u64> {
@@ -15,6 +13,7 @@ pub fn values(objects: &Objects<'_>, at: &At) -> Vec<u64> {
 }
 
 fn read(objects: &Objects<'_>, at: &At) -> Option<Vec<u64>> {
+    objects.has_time().then_some(())?;
     let (layout, version) = (&objects.python.layout, objects.python.number);
     let end = layout.stack.end.and_then(|end| objects.word(at.address.wrapping_add(end.into())));
     let (first, height) = if let Some(end) = end.filter(|end| *end != 0) {

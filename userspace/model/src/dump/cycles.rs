@@ -191,6 +191,7 @@ mod tests {
         ThreadDump {
             tid: Tid(tid),
             name: "python".to_owned(),
+            python_name: None,
             role: Role::Python,
             state: State::Asleep,
             cpu: None,

@@ -3,12 +3,15 @@
 use std::io::{self, BufWriter, Write};
 
 use pyobs_capture::dump;
+use pyobs_capture::privileges::Keep;
 use pyobs_export::escape;
 
+use super::drop_privileges;
 use crate::cli::Dump;
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
+    drop_privileges(Keep::Reading)?;
     let options = dump::Options {
         pids: arguments.pids.clone(),
         containers: arguments.containers.clone(),
