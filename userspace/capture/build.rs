@@ -101,6 +101,8 @@ fn run_cargo(programs: &Path, bpf_dir: &Path, search: &OsString) -> Result<(), S
         // The two unstable things, a tier 3 target and build-std, on a stable compiler.
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-C debuginfo=2 -C link-arg=--btf")
+        // An incremental build inlines less, and then the programs need more stack than the kernel allows.
+        .env("CARGO_INCREMENTAL", "0")
         .env("PATH", search)
         .stdout(Stdio::null());
     let status = cargo.status().map_err(|e| format!("cargo does not run: {e}"))?;

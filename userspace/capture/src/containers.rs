@@ -47,7 +47,7 @@ impl Group {
     }
 
     /// `number:controllers:path` in each line. Version 2 has the number 0 and no controllers.
-    fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let lines: Vec<(&str, &str)> =
             text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':')).collect();
         let find = |is_it: fn(&str) -> bool| lines.iter().find(|(controllers, _)| is_it(controllers));

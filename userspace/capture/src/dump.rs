@@ -9,6 +9,7 @@ mod containers;
 mod coroutines;
 mod files;
 mod frames;
+pub(crate) mod fuzz;
 mod locks;
 mod names;
 mod objects;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::image::image;
+use crate::cpython::asyncio_debug::AsyncioOffsets;
 use crate::cpython::debug_offsets;
 use crate::cpython::entries;
 use crate::cpython::find::inspect;
@@ -21,6 +22,7 @@ use crate::cpython::names::{LongTables, read_code};
 use crate::cpython::offsets::{Layout, layout_for};
 use crate::cpython::operands;
 use crate::cpython::version::Version;
+use crate::dump::fuzz as dump;
 use crate::elf::Elf;
 use crate::families::shm::resident;
 use crate::files::FileId;
@@ -36,7 +38,7 @@ use crate::registry;
 /// A target's name, and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 13] = [
     ("records", records),
     ("elf", elf),
     ("unwind", unwind),
@@ -46,6 +48,8 @@ pub const TARGETS: [Target; 11] = [
     ("line-tables", line_tables),
     ("code-objects", code_objects),
     ("debug-offsets", debug_offsets_),
+    ("asyncio-debug", asyncio_debug),
+    ("frames", frames),
     ("bytecode", bytecode),
     ("symbols", symbols),
 ];
@@ -209,6 +213,20 @@ fn debug_offsets_(input: &[u8]) {
     if let Ok(layout) = debug_offsets::read(&Everywhere(&bytes), 0, version) {
         code_object(&bytes, &layout, 8);
     }
+}
+
+/// `_asyncio`'s table of offsets.
+fn asyncio_debug(input: &[u8]) {
+    let _ = AsyncioOffsets::read(&Everywhere(input), 0);
+}
+
+/// The frames of a thread, and the files that a dump reads beside them.
+fn frames(input: &[u8]) {
+    let Some(([number, state], bytes)) = input.split_first_chunk::<2>() else { return };
+    if let Some(layout) = layout(*number) {
+        dump::frames_of(&Everywhere(bytes), layout, (*state).into());
+    }
+    dump::files_of(&String::from_utf8_lossy(bytes));
 }
 
 fn bytecode(input: &[u8]) {

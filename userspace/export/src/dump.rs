@@ -192,3 +192,149 @@ impl Text<'_> {
         format!("thread {tid}{other}{}", at.unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pyobs_model::dump::{self, TaskDump, TaskState};
+    use pyobs_model::report::FrameOut;
+    use pyobs_model::{FrameKind, Pid, Tid, WaitReason};
+
+    use super::*;
+
+    fn frame(function: &str, line: u32) -> DumpFrame {
+        let frame = FrameOut {
+            kind: FrameKind::Python,
+            function: Arc::from(function),
+            module: None,
+            file: Some(Arc::from("/srv/app.py")),
+            line: Some(line),
+        };
+        DumpFrame { frame, source: Some(format!("{function}()\u{1b}[2J")) }
+    }
+
+    fn thread(tid: u32, role: Role) -> ThreadDump {
+        ThreadDump {
+            tid: Tid(tid),
+            name: "python".to_owned(),
+            python_name: None,
+            role,
+            state: State::Asleep,
+            cpu: Some(1),
+            reason: Some(WaitReason::Lock),
+            call: Some("futex".to_owned()),
+            kernel_function: Some("futex_do_wait".to_owned()),
+            asleep_s: Some(1.5),
+            holds_gil: false,
+            awaits: None,
+            stack: vec![frame("main", 1), frame("inner", 2)],
+            stack_state: StackState::Consistent,
+        }
+    }
+
+    fn task(id: &str, awaits: &[&str], awaited_by: &[&str]) -> TaskDump {
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+        TaskDump {
+            id: id.to_owned(),
+            name: Some(format!("T{id}")),
+            tid: None,
+            state: TaskState::Waiting,
+            awaits: ids(awaits),
+            awaited_by: ids(awaited_by),
+            stack: vec![frame("work", 7)],
+            stack_state: StackState::Consistent,
+        }
+    }
+
+    fn dump(threads: Vec<ThreadDump>, tasks: Vec<TaskDump>) -> Dump {
+        let process = ProcessDump {
+            pid: Pid(9),
+            ppid: Pid(1),
+            command: "python app.py".to_owned(),
+            python: Arc::from("3.12.1"),
+            cgroup: None,
+            container: None,
+            limit: None,
+            threads,
+            tasks: Some(tasks),
+            zombies: Vec::new(),
+        };
+        Dump {
+            version: dump::VERSION,
+            host: "h".to_owned(),
+            kernel: String::new(),
+            taken: "now".to_owned(),
+            took_s: 0.012,
+            processes: vec![process],
+            findings: Vec::new(),
+            notes: vec!["A note.".to_owned()],
+        }
+    }
+
+    fn squeezed(dump: &Dump) -> String {
+        let lines = text(dump)
+            .lines()
+            .map(|line| {
+                let indent = line.len() - line.trim_start().len();
+                " ".repeat(indent) + &line.split_whitespace().collect::<Vec<_>>().join(" ")
+            })
+            .collect::<Vec<_>>();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn a_thread_says_what_it_waits_for_and_who_has_it() {
+        let holder = Holder { pid: Pid(9), tid: Some(Tid(10)) };
+        let mut waiter = thread(9, Role::Main);
+        waiter.awaits = Some(Awaited { what: What::Lock, name: Some("0x7f".to_owned()), holders: vec![holder] });
+        let mut running = thread(10, Role::Python);
+        running.state = State::Running;
+        (running.reason, running.call, running.kernel_function, running.asleep_s) = (None, None, None, None);
+        (running.holds_gil, running.python_name) = (true, Some("worker".to_owned()));
+        let natives = [11, 12].map(|tid| ThreadDump { stack: Vec::new(), ..thread(tid, Role::Native) });
+        let expected = "\
+h, now: 1 Python process, 4 threads, in 12.0 ms
+
+Process 9 (CPython 3.12.1, parent 1): python app.py
+  Thread 9 python (main): asleep for 1.50 s in futex (futex_do_wait), waits for the lock 0x7f, which thread 10 at app.py:2 holds
+    /srv/app.py:2 inner inner()\u{fffd}[2J
+    /srv/app.py:1 main main()\u{fffd}[2J
+  Thread 10 worker: running on CPU 1, holds the GIL
+    /srv/app.py:2 inner inner()\u{fffd}[2J
+    /srv/app.py:1 main main()\u{fffd}[2J
+  Threads without Python: 2 × python
+
+A note.";
+        assert_eq!(squeezed(&dump([vec![waiter, running], natives.into()].concat(), Vec::new())), expected);
+    }
+
+    #[test]
+    fn tasks_are_a_tree_and_those_in_a_circle_are_shown_once() {
+        let tasks = vec![
+            task("1", &["2", "3"], &[]),
+            task("2", &[], &["1"]),
+            task("3", &[], &["1"]),
+            task("4", &["5"], &["5"]),
+            task("5", &["4"], &["4"]),
+        ];
+        let expected = "\
+h, now: 1 Python process, 0 threads, in 12.0 ms
+
+Process 9 (CPython 3.12.1, parent 1): python app.py
+  asyncio has 5 tasks, 0 running:
+    T1, waiting
+      /srv/app.py:7 work work()\u{fffd}[2J
+      2 tasks, waiting: T2, T3
+        /srv/app.py:7 work work()\u{fffd}[2J
+    Tasks that await each other in a circle:
+      T4, waiting
+        /srv/app.py:7 work work()\u{fffd}[2J
+        T5, waiting
+          /srv/app.py:7 work work()\u{fffd}[2J
+          awaits T4, shown elsewhere
+
+A note.";
+        assert_eq!(squeezed(&dump(Vec::new(), tasks)), expected);
+    }
+}

@@ -240,7 +240,7 @@ fn layout_of_gil(memory: &ProcessMemory, facts: &Interpreter, bias: u64, layout:
 }
 
 /// The part of a layout that the walker needs; `None` if a frame does not fit into its buffer.
-fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
+pub fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layout> {
     let frame = &layout.frame;
     if frame.header_size as usize > process::FRAME_MAX || layout.frame.code_tags > 7 {
         return None;

@@ -106,6 +106,11 @@ pub fn link(pid: u32, descriptor: u64) -> Option<String> {
     Some(link.to_string_lossy().into_owned())
 }
 
+/// For the fuzzer.
+pub fn parse_all(text: &str) {
+    let _ = (file_locks(text), Stream::of(text));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

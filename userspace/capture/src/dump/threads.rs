@@ -183,6 +183,11 @@ fn exec_start(sched: &str) -> Option<u64> {
     millis.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(nanos)
 }
 
+/// For the fuzzer.
+pub fn parse_all(text: &str) {
+    let _ = (call(text), Status::parse(1, text), exec_start(text));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
