@@ -85,7 +85,11 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         if processes.is_empty() && !options.pids.is_empty() {
             return Err(DumpError::NoRights(them));
         }
-        notes.push(format!("The memory of {them} cannot be read by this user; run pyobs as root to see all."));
+        notes.push(if rustix::process::geteuid().is_root() {
+            format!("The memory of {them} cannot be read, not even by root.")
+        } else {
+            format!("The memory of {them} cannot be read by this user; run pyobs as root to see all.")
+        });
     }
     if processes.is_empty() && !options.containers.is_empty() {
         return Err(DumpError::NoContainer(options.containers.join(", "), containers.names()));

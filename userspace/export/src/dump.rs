@@ -25,7 +25,8 @@ pub fn text(dump: &Dump) -> String {
     let mut text = Text { dump, out: String::new() };
     text.heading();
     for finding in &dump.findings {
-        text.line(&format!("! {}", escape::line(&finding.detail, SENTENCE)));
+        let process = finding.pid.map(|pid| format!("Process {pid}: ")).unwrap_or_default();
+        text.line(&format!("! {process}{}", escape::line(&finding.detail, SENTENCE)));
         text.line(&format!("  Try: {}", finding.advice));
     }
     dump.processes.iter().for_each(|process| text.process(process));

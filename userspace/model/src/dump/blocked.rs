@@ -35,13 +35,14 @@ fn finding(process: &ProcessDump, task: &TaskDump, thread: &ThreadDump) -> Optio
     let others = process.tasks.iter().flatten().filter(|other| other.tid == task.tid).count().saturating_sub(1);
     let (place, call) = (place_of(line), thread.call.as_deref().unwrap_or("a page fault"));
     let name = task.name.as_deref().unwrap_or(&task.id);
+    let task = if name.starts_with("Task-") { name.to_owned() } else { format!("Task {name}") };
     let (others, took) = (plural(others as u64, "other task", "other tasks"), time(Nanos::from_secs_f64(asleep)));
     Some(Finding {
         id: "tasks/blocked",
         severity: Severity::Serious,
         summary: format!("{} at {place} blocks the event loop for {took}, while {others} wait", line.function),
         detail: format!(
-            "Task {name} has slept in {call} for {took}, called at {place} in {}. The event loop of thread {} does not turn \
+            "{task} has slept in {call} for {took}, called at {place} in {}. The event loop of thread {} does not turn \
              meanwhile, and {others} wait.",
             line.function, thread.tid
         ),
