@@ -79,14 +79,15 @@ mod tests {
         }
     }
 
-    const MADE_UP: [u64; WORDS] = [216, 160, 136, 144, 145, 152, 192, 100_000, 99_000, 1000, 872, 880, 896];
+    /// The table in Debian's 3.14.8 (tests/fuzz/corpus/asyncio-debug/python314).
+    const PYTHON_3_14: [u64; WORDS] = [168, 136, 96, 108, 109, 128, 152, 225_864, 10_880, 936, 864, 872, 880];
 
     #[test]
     fn offsets_have_to_lie_in_their_structures() {
-        let found = AsyncioOffsets::read(&Table(MADE_UP), 0).unwrap();
-        assert_eq!((found.name, found.coroutine, found.node, found.running_task), (160, 152, 192, 880));
-        for (index, wrong) in [(1, 216), (1, 161), (6, u64::MAX), (8, 100_000), (11, 996), (0, u64::MAX)] {
-            let mut words = MADE_UP;
+        let found = AsyncioOffsets::read(&Table(PYTHON_3_14), 0).unwrap();
+        assert_eq!((found.name, found.coroutine, found.node, found.running_task), (136, 128, 152, 872));
+        for (index, wrong) in [(1, 168), (1, 137), (6, u64::MAX), (8, 225_864), (11, 936), (0, u64::MAX)] {
+            let mut words = PYTHON_3_14;
             words[index] = wrong;
             assert_eq!(AsyncioOffsets::read(&Table(words), 0), None, "{index}");
         }
