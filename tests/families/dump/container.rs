@@ -8,14 +8,26 @@ use pyobs_tests::{Python, Workload, command, json, pyobs};
 
 use super::{dump_with, start};
 
+/// Where control groups of version 2 are mounted, and those of the CPU controller of version 1.
+const NEW: &str = "/sys/fs/cgroup";
+const OLD: &str = "/sys/fs/cgroup/cpu";
+
+/// The folder in which control groups with a CPU limit can be made.
+pub fn root() -> Result<PathBuf, String> {
+    let controllers = fs::read_to_string(format!("{NEW}/cgroup.controllers")).unwrap_or_default();
+    let root = if controllers.split_whitespace().any(|controller| controller == "cpu") { NEW } else { OLD };
+    let can_write = fs::metadata(format!("{root}/cgroup.procs")).is_ok_and(|file| !file.permissions().readonly());
+    if can_write { Ok(root.into()) } else { Err("no control group with a CPU limit can be made here".to_owned()) }
+}
+
 /// A control group, made as an engine makes it and removed at the end.
 struct Group(PathBuf);
 
 impl Group {
     /// With 20 ms of CPU time in each 100 ms.
     fn new(name: &str) -> Self {
-        let is_new = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let root = Path::new(if is_new { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/cpu" });
+        let root = root().unwrap();
+        let is_new = root == Path::new(NEW);
         let group = Self(root.join(name));
         fs::create_dir(&group.0).unwrap();
         if is_new {

@@ -83,7 +83,7 @@ pub fn running_thread(python: &Python) {
         assert_eq!(&functions[..2], ["<module>", "calls"], "{functions:?}");
         assert!(functions[2..].windows(2).all(|pair| pair[0] == pair[1]), "{functions:?}");
     }
-    assert!(consistent >= 10, "{consistent} of 30");
+    assert!(consistent >= 3, "{consistent} of 30");
 }
 
 pub fn namespace(python: &Python) {
