@@ -106,7 +106,7 @@ def stay():
 
 
 def locks():
-    one, two, five, own, plain = [threading.Lock() for _ in range(5)]
+    one, two, five, six, own, plain = [threading.Lock() for _ in range(6)]
     three, four = threading.RLock(), threading.RLock()
     both = threading.Barrier(2)
 
@@ -156,8 +156,23 @@ def locks():
         with five:
             begin("wants", wants).join()  # waits here
 
+    def conditional():
+        with six:
+            threading.Condition(six).wait()
+
+    def takes():
+        six.acquire()
+        sleeps()
+
+    def waits_for_six():
+        with six:  # waits here
+            pass
+
+    begin("conditional", conditional)
+    time.sleep(0.1)
+    begin("takes", takes)
     sleeper = begin("sleeper", sleeps)
-    bodies = [with_one, with_two, with_three, with_four, with_own, holder, waiter, joiner, joins]
+    bodies = [with_one, with_two, with_three, with_four, with_own, holder, waiter, joiner, joins, waits_for_six]
     for body in bodies:
         begin(body.__name__, body)
     bodies = [body for body in bodies if body is not holder] + [wants]

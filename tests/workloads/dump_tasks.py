@@ -93,7 +93,13 @@ def block():
     time.sleep(1000)  # blocks here
 
 
+def idle():
+    time.sleep(1000)
+
+
 async def main():
+    # Its globals lead to asyncio too, but it runs no loop.
+    threading.Thread(target=idle, daemon=True).start()
     loop = asyncio.get_running_loop() if hasattr(asyncio, "get_running_loop") else asyncio.get_event_loop()
     event, queue, future = asyncio.Event(), asyncio.Queue(), loop.create_future()
     tasks = {}

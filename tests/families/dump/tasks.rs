@@ -7,13 +7,17 @@ use serde_json::Value;
 
 use super::{dump_with, frames};
 
+/// Dumps until the program has blocked its loop for long enough.
+const TRIES: usize = 100;
+
 /// Compares the tasks with what asyncio itself says of them: their names, coroutines with lines, and whom they await.
 pub fn tasks(python: &Python) {
     let mut program = Workload::start(python.script(workload("dump_tasks.py")));
     let facts = json::parse(&program.line());
     // The program goes on to block its loop, which is found once it has done so for a while.
     let blocks = |dump: &Value| !json::list(dump, "/findings").is_empty();
-    let dump = std::iter::repeat_with(|| dump_with(program.pid(), &["--tasks"])).find(blocks).unwrap();
+    let dump = std::iter::repeat_with(|| dump_with(program.pid(), &["--tasks"])).take(TRIES).find(blocks);
+    let dump = dump.expect("the blocked loop is found");
     let tasks = json::list(&dump, "/processes/0/tasks");
     let known = facts["tasks"].as_object().unwrap();
     // The main task is not in the program's own list.

@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use pyobs_model::dump::CpuLimit;
 use serde::Deserialize;
 
 use crate::machine::living_thread;
@@ -25,7 +26,7 @@ const ENGINES: [(&str, &str); 4] =
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// `docker`, `podman`, `containerd` or `cri-o`; `None` if the group does not say.
+    /// `docker`, `podman`, `containerd` or `cri-o`, if the control group says.
     pub engine: Option<&'static str>,
     pub id: String,
     /// The pod's unique id in Kubernetes.
@@ -78,12 +79,12 @@ impl Group {
     }
 
     /// The CPU limit that holds for the group: its own, or that of a group above.
-    pub fn limit(&self) -> Option<Limit> {
+    pub fn limit(&self) -> Option<CpuLimit> {
         let folder = self.folder();
         folder.ancestors().take_while(|folder| *folder != Path::new("/sys/fs")).find_map(|folder| self.limit_in(folder))
     }
 
-    fn limit_in(&self, folder: &Path) -> Option<Limit> {
+    fn limit_in(&self, folder: &Path) -> Option<CpuLimit> {
         let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
         let cpus = if self.is_old {
             let quota: f64 = read("cpu.cfs_quota_us")?.trim().parse().ok().filter(|quota| *quota > 0.0)?;
@@ -102,19 +103,9 @@ impl Group {
             Some(micros) => micros as f64 / 1e6,
             None => field("throttled_time")? as f64 / 1e9,
         };
-        Some(Limit { cpus, periods: field("nr_periods")?, throttled: field("nr_throttled")?, throttled_s })
+        let (periods, throttled_periods) = (field("nr_periods")?, field("nr_throttled")?);
+        Some(CpuLimit { cpus, periods, throttled_periods, throttled_s })
     }
-}
-
-/// A limit of CPU time, and what it has cost the group since it was made.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limit {
-    pub cpus: f64,
-    /// Periods in which the group ran, and those in which it had to wait for the next.
-    pub periods: u64,
-    pub throttled: u64,
-    /// Of all CPUs together.
-    pub throttled_s: f64,
 }
 
 /// The engine and the id of the container that a part of a group's path names.

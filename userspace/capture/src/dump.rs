@@ -37,14 +37,14 @@ use self::threads::Clock;
 use crate::files::Files;
 use crate::machine::{self, Facts, NoTarget};
 
-/// What is dumped.
+/// Selects what to dump.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// These processes and their descendants; all if it is empty.
+    /// Dump only these processes and their descendants. Empty means all.
     pub pids: Vec<u32>,
-    /// Processes in these containers, by name, pod or the beginning of the id; all if it is empty.
+    /// Dump only processes in these containers, given by name, pod or id prefix. Empty means all.
     pub containers: Vec<String>,
-    /// Whether asyncio's tasks are listed.
+    /// Include asyncio tasks.
     pub tasks: bool,
 }
 
@@ -60,7 +60,7 @@ pub enum DumpError {
     NoRights(String),
 }
 
-/// Looks at every thread once.
+/// Dumps every selected process.
 pub fn take(options: &Options) -> Result<Dump, DumpError> {
     let begun = Instant::now();
     let taken = machine::utc(SystemTime::now());

@@ -286,7 +286,7 @@ fn open_regular(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     Ok(metadata.is_file().then_some((file, metadata)))
 }
 
-/// The contents of the file behind a mapping, up to this size.
+/// Reads the file behind a mapping, if it has at most `size_max` bytes.
 pub fn contents(pid: u32, mapping: &Mapping, size_max: u64) -> Option<Vec<u8>> {
     let (file, size) = open(pid, mapping).ok().flatten()?;
     let read = move || {
@@ -296,7 +296,7 @@ pub fn contents(pid: u32, mapping: &Mapping, size_max: u64) -> Option<Vec<u8>> {
     (size <= size_max).then(|| read_from(mapping, read).ok().flatten()).flatten()
 }
 
-/// The contents of a regular file up to this size; `None` if it is larger, or does not respond.
+/// Reads a regular file of at most `size_max` bytes. Returns `None` if it is larger or does not respond.
 pub fn read_text(path: &Path, size_max: u64) -> Option<Vec<u8>> {
     let path = path.to_owned();
     let read = move || {

@@ -109,19 +109,19 @@ pub fn threads(pid: u32) -> impl Iterator<Item = (u32, [u8; COMM_LEN])> {
     })
 }
 
-/// The name of a process (`comm`); empty if it has ended.
+/// Returns a process's name (`comm`), or an empty string if it has exited.
 pub fn name(pid: u32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
 }
 
-/// The user and the group with whose rights a process opens files.
+/// Returns a process's filesystem uid and gid.
 pub fn user(pid: u32) -> Option<(u32, u32)> {
     let status = ProcProcess::new(pid.try_into().ok()?).and_then(|process| process.status()).ok()?;
     Some((status.fuid, status.fgid))
 }
 
-/// The pid of a process in its own pid namespace.
+/// Returns a process's pid in its own pid namespace.
 pub fn inner_pid(pid: u32) -> Option<u32> {
     let status = ProcProcess::new(pid.try_into().ok()?).and_then(|process| process.status()).ok()?;
     status.nspid.and_then(|pids| pids.last().copied()).and_then(|pid| pid.try_into().ok()).or(Some(pid))

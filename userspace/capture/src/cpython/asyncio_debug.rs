@@ -12,7 +12,7 @@ pub const SECTION: &[u8] = b".AsyncioDebug";
 
 /// Words of the table.
 const WORDS: usize = 13;
-/// No structure is larger.
+/// Larger structures are refused.
 const SIZE_MAX: u64 = 1 << 20;
 
 /// Offsets of fields, in bytes.
@@ -34,7 +34,7 @@ pub struct AsyncioOffsets {
 }
 
 impl AsyncioOffsets {
-    /// Reads the table at an address; `None` if it makes no sense.
+    /// Reads the table at an address. Returns `None` if an offset is misaligned or out of bounds.
     pub fn read(memory: &impl Memory, address: u64) -> Option<Self> {
         let mut bytes = [[0; 8]; WORDS];
         memory.read(address, bytes.as_flattened_mut()).ok()?;

@@ -34,7 +34,7 @@ pub struct Entries {
     pub key: u64,
 }
 
-/// The table of a dictionary, and the address of its values if those are not in the table.
+/// Returns the entries of a dictionary, and the address of its values array if it shares its keys (0 otherwise).
 pub fn table(memory: &mut impl Words, dict: u64) -> Option<(Entries, u64)> {
     let [keys, values] = memory.words(dict.checked_add(DICT_KEYS)?)?;
     Some((entries(memory, keys)?, values))
@@ -68,7 +68,7 @@ fn entries(memory: &mut impl Words, keys: u64) -> Option<Entries> {
 pub struct Holds {
     pub flags: u64,
     pub size: u64,
-    /// Where the dictionary of attributes is; 0 if there is none, or if it is in front of the object.
+    /// `tp_dictoffset`: the offset of the instance's `__dict__`, or 0 if it has none or keeps it before the object.
     pub dict: u64,
 }
 
@@ -78,8 +78,8 @@ impl Holds {
     }
 }
 
-/// Reads pointers to the values of an instance's attributes. Unset attributes are null. Instances of one class have
-/// them in the same order, unless their attributes were set in different orders. `None` for more than `at_most`.
+/// Reads pointers to the values of an instance's attributes, in the order in which they were first set. Unset attributes
+/// are null. Fails if there are more than `at_most`.
 pub fn of_instance(memory: &mut impl Words, object: u64, holds: Holds, at_most: u64) -> Option<Vec<u64>> {
     let minor = memory.minor();
     let dict = if holds.is(MANAGED_DICT) && minor >= 11 {

@@ -9,10 +9,10 @@ use crate::libc_layout::LibcLayout;
 use crate::memory::ProcessMemory;
 use crate::process_maps::{Mapping, Mappings};
 
-/// Executable mappings of interpreters checked per process; the rest is ignored.
+/// The most interpreter mappings checked per process.
 const INTERPRETERS_MAX: usize = 16;
 
-/// The interpreter of one process, whose files are not cached yet; `None` if there is none.
+/// Attaches to a process's interpreter without a file cache. Returns `None` if the process maps no CPython.
 pub fn attach_to(pid: u32) -> io::Result<Option<Result<Attachment, NotAttached>>> {
     let (mappings, mut files) = (Mappings::of(pid)?, Files::default());
     let mapped = Mapped::of(pid, &mappings, &mut files);
@@ -34,7 +34,7 @@ impl Found<'_> {
         self.facts.interpreter.as_ref()
     }
 
-    /// The larger, the more likely it is the one that runs.
+    /// Orders mappings: not loaded, loaded but not started, running.
     fn rank(&self, memory: &ProcessMemory) -> Option<bool> {
         let interpreter = self.interpreter().filter(|it| it.is_loaded_at(self.mapping, memory))?;
         Some(interpreter.is_started(self.mapping, memory))
@@ -49,7 +49,7 @@ pub struct Mapped<'a> {
 }
 
 impl<'a> Mapped<'a> {
-    /// Fails with the first interpreter that cannot be read, and its file's name.
+    /// Inspects the mapped files. Fails on the first unsupported interpreter, with its file name.
     pub fn of(pid: u32, mappings: &'a Mappings, files: &mut Files) -> Result<Self, (&'a str, Refusal)> {
         let mut mapped = Self { pid, found: Vec::new(), libc: None };
         for mapping in mappings.iter() {
@@ -69,14 +69,14 @@ impl<'a> Mapped<'a> {
         Ok(mapped)
     }
 
-    /// Attaches to the interpreter that runs; `None` if there is none.
+    /// Attaches to the interpreter that is running. Returns `None` if the process maps no CPython.
     pub fn attach(&self) -> Option<Result<Attachment, NotAttached>> {
         let chosen = self.chosen()?;
         let interpreter = chosen.interpreter()?;
         Some(attached::attach(self.pid, chosen.file, interpreter, chosen.mapping, self.libc.as_ref()))
     }
 
-    /// Names of the files of others that run as well, and of the one that is attached to.
+    /// Returns the file names of the other interpreters that are running, and of the one that [`Self::attach`] picks.
     pub fn left_out(&self) -> (Vec<&'a str>, Option<&'a str>) {
         let chosen = self.chosen().map(|chosen| chosen.mapping);
         let memory = ProcessMemory::new(self.pid);

@@ -1,13 +1,15 @@
 //! What the threads of a process wait for, and who has it.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use pyobs_model::dump::{Awaited, Holder, What};
 use pyobs_model::{Pid, Tid};
 
 use super::files::{self, End, Everyone, Stream};
 use super::locks::{Lock, Locks};
+use super::objects::Objects;
 use super::process::{Process, Thread};
 use super::tcp;
 use super::threads::Call;
@@ -27,13 +29,14 @@ const SEMAPHORE: &str = "/dev/shm/sem.";
 const P_PID: u64 = 1;
 
 pub fn of(process: &Process, everyone: &Everyone) -> Awaits {
-    let mut awaits = Awaits::new();
-    let mut locks: Vec<(Tid, Lock)> = Vec::new();
+    let (mut awaits, mut locks) = (Awaits::new(), Vec::<(Tid, Lock)>::new());
+    let (objects, semaphores) = (process.objects(), OnceCell::new());
+    let futexes = Futexes { process, objects: &objects, semaphores: &semaphores };
     for thread in &process.threads {
         let Some(call @ Call { number: Some(number), .. }) = thread.kernel.call else { continue };
         let tid = Tid(thread.kernel.tid);
         if i64::from(number) == libc::SYS_futex {
-            match on_futex(process, thread, call.arguments[0]) {
+            match futexes.awaited(thread, call.arguments[0]) {
                 Some(Futex::Known(awaited)) => _ = awaits.insert(tid, awaited),
                 Some(Futex::Lock(lock)) => locks.push((tid, lock)),
                 None => {}
@@ -42,9 +45,7 @@ pub fn of(process: &Process, everyone: &Everyone) -> Awaits {
             awaits.insert(tid, awaited);
         }
     }
-    for (tid, awaited) in with_holders(process, &locks) {
-        awaits.insert(tid, awaited);
-    }
+    awaits.extend(with_holders(process, &objects, &locks));
     awaits
 }
 
@@ -54,47 +55,59 @@ enum Futex {
     Lock(Lock),
 }
 
-fn on_futex(process: &Process, thread: &Thread, futex: u64) -> Option<Futex> {
-    let own = |tid: u32| Holder { pid: Pid(process.pid), tid: Some(Tid(tid)) };
-    if let Some(python) = &thread.python {
-        if let Some(gil) = python.gil.filter(|gil| gil.is_awaited_at(futex)) {
-            let holder = gil.holder.and_then(|state| process.thread_of_state(state));
-            let holders = holder.map(own).into_iter().collect();
-            return Some(Futex::Known(Awaited { what: What::Gil, name: None, holders }));
-        }
-        if let Some(joined) = python.joins.and_then(|tid| process.thread_called(tid)) {
-            return Some(Futex::Known(Awaited { what: What::Thread, name: None, holders: vec![own(joined)] }));
-        }
-        let objects = process.objects();
-        if let Some(lock) = Locks::new(&objects).awaited(&python.frames, futex) {
-            return Some(Futex::Lock(lock));
-        }
-    }
-    if let Some(name) = semaphore(process.pid, futex) {
-        return Some(Futex::Known(Awaited { what: What::Semaphore, name: Some(name), holders: Vec::new() }));
-    }
-    let owner = mutex_owner(process, futex).filter(|owner| *owner != thread.kernel.tid)?;
-    let name = Some(format!("{futex:#x}"));
-    Some(Futex::Known(Awaited { what: What::Mutex, name, holders: vec![own(owner)] }))
+/// A named semaphore in a process's memory: its address range and name.
+type Semaphore = (Range<u64>, String);
+
+struct Futexes<'a> {
+    process: &'a Process,
+    objects: &'a Objects<'a>,
+    semaphores: &'a OnceCell<Vec<Semaphore>>,
 }
 
-/// The name of the semaphore at an address, such as `/mp-k3x9`.
-fn semaphore(pid: u32, address: u64) -> Option<String> {
-    let mut name = None;
-    let read = lines::each(pid, |line| {
-        if line.start > address {
-            return ControlFlow::Break(());
+impl Futexes<'_> {
+    /// Returns what a thread that sleeps on the futex at this address waits for.
+    fn awaited(&self, thread: &Thread, futex: u64) -> Option<Futex> {
+        let process = self.process;
+        let own = |tid: u32| Holder { pid: Pid(process.pid), tid: Some(Tid(tid)) };
+        if let Some(python) = &thread.python {
+            if let Some(gil) = python.gil.filter(|gil| gil.is_awaited_at(futex)) {
+                let holder = gil.holder.and_then(|state| process.thread_of_state(state));
+                let holders = holder.map(own).into_iter().collect();
+                return Some(Futex::Known(Awaited { what: What::Gil, name: None, holders }));
+            }
+            if let Some(joined) = python.joins.and_then(|tid| process.thread_called(tid)) {
+                return Some(Futex::Known(Awaited { what: What::Thread, name: None, holders: vec![own(joined)] }));
+            }
+            if let Some(lock) = Locks::new(self.objects).awaited(&python.frames, futex) {
+                return Some(Futex::Lock(lock));
+            }
         }
-        if line.end > address {
-            name = line.path.strip_prefix(SEMAPHORE).map(|name| {
-                let name = name.strip_suffix(" (deleted)").unwrap_or(name);
-                format!("/{name}")
-            });
-            return ControlFlow::Break(());
+        let semaphores = self.semaphores.get_or_init(|| semaphores(process.pid));
+        if let Some((_, name)) = semaphores.iter().find(|(range, _)| range.contains(&futex)) {
+            return Some(Futex::Known(Awaited {
+                what: What::Semaphore,
+                name: Some(name.clone()),
+                holders: Vec::new(),
+            }));
+        }
+        let owner = mutex_owner(process, futex).filter(|owner| *owner != thread.kernel.tid)?;
+        let name = Some(format!("{futex:#x}"));
+        Some(Futex::Known(Awaited { what: What::Mutex, name, holders: vec![own(owner)] }))
+    }
+}
+
+/// Lists the named semaphores that a process maps, with names such as `/mp-k3x9`.
+fn semaphores(pid: u32) -> Vec<Semaphore> {
+    let mut found = Vec::new();
+    // Without the map, semaphores look like other futexes.
+    let _ = lines::each(pid, |line| {
+        if let Some(name) = line.path.strip_prefix(SEMAPHORE) {
+            let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+            found.push((line.start..line.end, format!("/{name}")));
         }
         ControlFlow::Continue(())
     });
-    read.ok().and(name)
+    found
 }
 
 /// The thread that has a mutex. Other words look like an awaited mutex only by chance, and hardly ever name a thread.
@@ -108,19 +121,19 @@ fn mutex_owner(process: &Process, address: u64) -> Option<u32> {
 }
 
 /// The holders of locks, which `with` statements or the locks themselves name.
-fn with_holders(process: &Process, locks: &[(Tid, Lock)]) -> Vec<(Tid, Awaited)> {
+fn with_holders(process: &Process, objects: &Objects<'_>, locks: &[(Tid, Lock)]) -> Vec<(Tid, Awaited)> {
     if locks.is_empty() {
         return Vec::new();
     }
-    let objects = process.objects();
-    let reader = Locks::new(&objects);
+    let reader = Locks::new(objects);
     // Each lock with the thread that has it.
     let mut held: Vec<(u64, Tid)> = Vec::new();
     if locks.iter().any(|(_, lock)| lock.owner.is_none()) {
         for thread in &process.threads {
             let (Some(python), tid) = (&thread.python, Tid(thread.kernel.tid)) else { continue };
             let waits_for = locks.iter().find(|(waiter, _)| *waiter == tid).map(|(_, lock)| lock.address);
-            held.extend(reader.held(&python.frames, waits_for).into_iter().map(|lock| (lock, tid)));
+            let own = reader.held(&python.frames, waits_for).into_iter().filter(|lock| python.released != Some(*lock));
+            held.extend(own.map(|lock| (lock, tid)));
         }
     }
     let holder = |tid| Holder { pid: Pid(process.pid), tid: Some(tid) };

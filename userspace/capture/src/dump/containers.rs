@@ -72,11 +72,5 @@ fn placed(group: &Group) -> Placed {
             namespace: names.namespace,
         }
     });
-    let limit = group.limit().map(|limit| CpuLimit {
-        cpus: limit.cpus,
-        periods: limit.periods,
-        throttled_periods: limit.throttled,
-        throttled_s: limit.throttled_s,
-    });
-    Placed { group: Some(group.path.clone()), container, limit }
+    Placed { group: Some(group.path.clone()), container, limit: group.limit() }
 }

@@ -73,7 +73,7 @@ impl Everyone {
     }
 }
 
-/// `1: -> FLOCK  ADVISORY  WRITE 4242 fd:01:1234 0 EOF`; without an arrow for a lock that is held.
+/// Parses lines such as `1: -> FLOCK  ADVISORY  WRITE 4242 fd:01:1234 0 EOF`. The arrow marks a waiter.
 fn file_locks(text: &str) -> Vec<FileLock> {
     let lock = |line: &str| {
         let (number, rest) = line.split_once(':')?;

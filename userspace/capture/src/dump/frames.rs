@@ -1,7 +1,7 @@
 //! The Python frames of a thread state, read from outside.
 //!
-//! `ebpf/programs/src/common/frames` draws what lies in memory. The kernel side walks threads that are on a CPU or go
-//! to sleep; here a thread may sleep already, and nothing has to be joined with C frames.
+//! `ebpf/programs/src/common/frames` has drawings of the structures. Unlike the kernel side, this walk need not match
+//! Python frames with C frames.
 
 use foldhash::HashSet;
 use pyobs_abi::process::{self, NONE, entry};

@@ -1,4 +1,4 @@
-//! Objects of a process, as far as a dump needs them: their types, texts, items and attributes.
+//! Reads Python objects: type names, strings, ints, containers and attributes.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::memory::Memory;
 
 /// No object lies in the first page.
 const LOWEST: u64 = 4096;
-/// How long objects are read, and after how many reads the time is checked.
+/// Time limit for reading objects, and the number of reads between checks of it.
 const TIME_MAX: Duration = Duration::from_secs(1);
 const READS_BETWEEN: u32 = 256;
 /// The longest name of a type.
@@ -34,7 +34,7 @@ pub struct Objects<'a> {
     pub memory: &'a Pages,
     pub python: &'a Attached,
     names: RefCell<HashMap<u64, Arc<str>>>,
-    /// The process is hostile input: its objects may lead on and on.
+    /// The process may be hostile and build object graphs that take forever to read.
     deadline: Instant,
     reads: Cell<u32>,
 }
@@ -60,7 +60,7 @@ impl<'a> Objects<'a> {
         Self { memory, python, names: RefCell::default(), deadline, reads: Cell::new(0) }
     }
 
-    /// Whether there is time for more.
+    /// Whether the time limit has not been reached.
     pub fn has_time(&self) -> bool {
         Instant::now() < self.deadline
     }
@@ -98,7 +98,7 @@ impl<'a> Objects<'a> {
         Some(name)
     }
 
-    /// A text that ends with a null byte; its part before the end of the page if it is longer.
+    /// Reads a C string, truncated where memory ends.
     pub fn string(&self, address: u64) -> Option<String> {
         let mut bytes = [0; NAME_MAX];
         let mut length = NAME_MAX;
@@ -183,7 +183,7 @@ impl<'a> Objects<'a> {
             return None;
         }
         let keys: Option<Vec<u64>> = (0..=mask).map(|index| self.word(table.checked_add(16 * index)?)).collect();
-        // A deleted entry has a key of its own, which is no item; the reader of the items judges them by their types.
+        // Deleted entries hold a dummy object. Callers check the types of the items.
         Some(keys?.into_iter().filter(|key| *key != 0).collect())
     }
 

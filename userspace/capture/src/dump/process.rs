@@ -24,11 +24,11 @@ use crate::files::Files;
 use crate::kernel::calls;
 use crate::process_maps::Mappings;
 
-/// How long the frames of a process are read. The threads after that have none.
+/// Time limit for reading a process's frames. Threads not reached by then have no frames.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// Thread states looked at of one thread.
+/// The most thread states considered per thread.
 const STATES_MAX: usize = 16;
-/// How often the frames of a thread that runs are read again until they stay the same.
+/// Attempts to get the same frames twice from a running thread.
 const TRIES: usize = 8;
 
 pub struct Process {
@@ -54,20 +54,22 @@ pub struct Python {
     pub gil: Option<Gil>,
     /// Its frames, innermost first.
     pub named: Vec<Frame>,
-    /// The name that the program gave it.
+    /// `threading.Thread.name`.
     pub name: Option<String>,
-    /// The thread whose end it waits for.
+    /// The tid of the thread that it joins, in the process's own pid namespace.
     pub joins: Option<u32>,
+    /// A lock that a `with` statement names although the thread has released it.
+    pub released: Option<u64>,
 }
 
-/// Why a process is left out.
+/// Why a process cannot be dumped.
 pub enum Unread {
     NoRights,
     Refused(String),
 }
 
 impl Process {
-    /// `None` if it runs no CPython, or has ended.
+    /// Reads a process. Returns `None` if it runs no CPython or has exited.
     pub fn read(pid: u32, files: &mut Files, clock: &Clock) -> Result<Option<Self>, Unread> {
         let mappings = match Mappings::of(pid) {
             Ok(mappings) => mappings,
@@ -105,7 +107,7 @@ impl Process {
         Ok(Some(process))
     }
 
-    /// Reads the frames of a thread. Of several thread states that it made, the newest with frames counts.
+    /// Reads a thread's Python state. If it has several thread states, uses the newest with frames.
     fn python(&self, kernel: &Kernel) -> Option<Python> {
         let own = self.states.iter().filter(|state| state.tid == kernel.inner_tid);
         let own: Vec<&ThreadState> = own.take(STATES_MAX).collect();
@@ -122,21 +124,27 @@ impl Process {
         let named = |at: &At| codes.frame(&self.memory, &self.attachment.attached, at.frame);
         let named: Vec<Frame> = frames.list.iter().filter_map(named).collect();
         let objects = self.objects();
-        let of = |frame: Option<&Frame>| frame.map(|frame| (Arc::clone(&frame.function), frame.file.clone()));
-        let name = frames.list.last().zip(of(named.last())).and_then(|(at, (function, file))| {
-            thread_objects::name(&objects, at, (&function, file.as_deref().unwrap_or_default()))
-        });
-        let joins = frames.list.first().zip(of(named.first())).and_then(|(at, (function, file))| {
-            let numbers = thread_objects::joined(&objects, at, (&function, file.as_deref().unwrap_or_default()))?;
+        let of = |frame: &Frame| (Arc::clone(&frame.function), frame.file.clone().unwrap_or_default());
+        let name = frames
+            .list
+            .last()
+            .zip(named.last().map(of))
+            .and_then(|(at, (function, file))| thread_objects::name(&objects, at, (&function, &file)));
+        let innermost = || frames.list.iter().zip(named.iter().map(of));
+        let joins = innermost().next().and_then(|(at, (function, file))| {
+            let numbers = thread_objects::joined(&objects, at, (&function, &file))?;
             let is_it = |state: &&ThreadState| state.thread != 0 && numbers.contains(&state.thread);
             self.states.iter().find(is_it).map(|state| state.tid)
         });
-        Some(Python { state: *state, frames, stack_state, gil, named, name, joins })
+        let released = innermost()
+            .next()
+            .and_then(|(at, (function, file))| thread_objects::released(&objects, at, (&function, &file)));
+        Some(Python { state: *state, frames, stack_state, gil, named, name, joins, released })
     }
 
     fn frames(&self, kernel: &Kernel, state: &ThreadState) -> (Frames, StackState) {
         let layout = &self.attachment.layout;
-        // A thread that runs has pages of its own, so that they can be read again together.
+        // A running thread gets its own page cache, so that a snapshot re-reads only what its stack touches.
         let own = (kernel.state == Doing::Running).then(|| Pages::new(self.pid));
         let memory = own.as_ref().unwrap_or(&self.memory);
         let mut frames = Frames::default();
@@ -162,7 +170,7 @@ impl Process {
         &self.states
     }
 
-    /// Frames that are no thread's, as they are shown.
+    /// Names frames that belong to no thread, such as those of a suspended coroutine.
     pub fn shown_frames(&self, list: &[At]) -> Vec<DumpFrame> {
         let (mut codes, mut sources) = (self.codes.borrow_mut(), self.sources.borrow_mut());
         let python = &self.attachment.attached;
@@ -182,12 +190,12 @@ impl Process {
         self.threads.iter().any(|thread| thread.kernel.tid == tid && thread.kernel.is_still_asleep(self.pid))
     }
 
-    /// The thread whose `pthread_self()` this is.
+    /// Returns the tid of the thread with this `pthread_self()`.
     pub fn thread_with(&self, number: u64) -> Option<u32> {
         self.thread_by(|state| state.thread == number)
     }
 
-    /// The thread that a thread state belongs to.
+    /// Returns the tid of the thread that owns a thread state.
     pub fn thread_of_state(&self, address: u64) -> Option<u32> {
         self.thread_by(|state| state.address == address)
     }
@@ -196,7 +204,7 @@ impl Process {
         self.thread_called(self.states.iter().find(|state| is_it(state))?.tid)
     }
 
-    /// The thread with this id in its own pid namespace.
+    /// Translates a tid from the process's own pid namespace.
     pub fn thread_called(&self, inner_tid: u32) -> Option<u32> {
         self.threads.iter().find(|thread| thread.kernel.inner_tid == inner_tid).map(|thread| thread.kernel.tid)
     }

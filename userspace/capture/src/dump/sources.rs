@@ -1,4 +1,4 @@
-//! The text of source lines, as the process that runs them can read it.
+//! Source lines of a process's files, read with that process's own permissions.
 //!
 //! The name of a file comes from a watched process and may be anything, such as that of a file which only root may
 //! read. So a file is opened below the process's own root, without following links out of it, and shown only if the
@@ -16,14 +16,14 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use crate::blocking;
 use crate::machine::{self, living_thread};
 
-/// Larger files are not read, nor more than this of all files of a process together.
+/// Size limits per file, and for all files of a process together.
 const FILE_MAX: u64 = 4 << 20;
 const ALL_MAX: usize = 32 << 20;
-/// Files that are looked for in a process.
+/// The most files opened per process.
 const FILES_MAX: usize = 4096;
-/// Folders above a file.
+/// The most path components.
 const DEPTH_MAX: usize = 64;
-/// Characters of a line.
+/// The most characters kept of a line.
 const LINE_MAX: usize = 200;
 
 /// The source files of a process.
@@ -38,7 +38,7 @@ impl Sources {
         Self { pid, texts: HashMap::default(), bytes: 0 }
     }
 
-    /// A line without the blanks around it; `None` if it cannot be read, or is empty.
+    /// Returns a line without surrounding whitespace, or `None` if it is unreadable or blank.
     pub fn line(&mut self, file: &Arc<str>, line: u32) -> Option<String> {
         if !self.texts.contains_key(file) {
             let has_room = self.texts.len() < FILES_MAX && self.bytes < ALL_MAX;
@@ -90,7 +90,7 @@ fn read(pid: u32, path: &Path) -> Option<Box<[u8]>> {
     Some(bytes.into())
 }
 
-/// Opens a path below a folder, which links cannot leave.
+/// Opens a path below `top`. Symbolic links cannot lead out of it.
 fn open(top: &OwnedFd, path: &Path, flags: OFlags) -> Option<OwnedFd> {
     openat2(top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS).ok()
 }
@@ -98,7 +98,7 @@ fn open(top: &OwnedFd, path: &Path, flags: OFlags) -> Option<OwnedFd> {
 const READ: u32 = 4;
 const SEARCH: u32 = 1;
 
-/// Whose rights count: those of the process, as far as its user and group give them.
+/// A process's filesystem uid and gid. Supplementary groups are ignored, so it may see less than the process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct User {
     user: u32,

@@ -20,7 +20,7 @@ pub struct State {
     pub tid: u32,
 }
 
-/// All thread states of a process, those of the newest interpreter first.
+/// Lists a process's thread states, newest interpreter first.
 pub fn all(memory: &impl Memory, attachment: &Attachment) -> Option<Vec<State>> {
     let layout = &attachment.attached.layout;
     let mut interpreter = memory.read_u64(attachment.attached.interpreters?).ok()?;
@@ -42,7 +42,7 @@ pub fn all(memory: &impl Memory, attachment: &Attachment) -> Option<Vec<State>> 
     Some(states)
 }
 
-/// glibc's descriptor of a thread is right in a forked child too, whose thread state can have the parent's number.
+/// Prefers the tid in glibc's `struct pthread`: after fork, the thread state may still have the parent's.
 fn tid(memory: &impl Memory, attachment: &Attachment, state: u64, thread: u64) -> u32 {
     let (process, layout) = (&attachment.process, &attachment.layout);
     if process.pthread_tid != 0
@@ -59,15 +59,15 @@ fn tid(memory: &impl Memory, attachment: &Attachment, state: u64, thread: u64) -
 /// The GIL of an interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gil {
-    /// Where its waiters sleep: the start and the size of a range of addresses.
+    /// The address range of the futexes that waiters sleep on: start and size.
     pub awaited: (u64, u64),
-    /// The thread state that has it.
+    /// The thread state that holds it.
     pub holder: Option<u64>,
 }
 
 impl Gil {
-    /// The GIL that the threads of an interpreter use; `None` if there is none, or if its layout is unknown. See
-    /// `ebpf/programs/src/common/gil.rs`.
+    /// Reads the state of an interpreter's GIL. Returns `None` in free-threaded builds, and if the layout is unknown. The
+    /// kernel side reads the same fields in `ebpf/programs/src/common/gil.rs`.
     pub fn of(memory: &impl Memory, attachment: &Attachment, interpreter: u64) -> Option<Self> {
         let (process, layout) = (&attachment.process, &attachment.layout);
         if layout.gil_condition_size == 0 {

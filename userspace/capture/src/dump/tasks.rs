@@ -230,15 +230,24 @@ fn awaited_by(objects: &Objects<'_>, offsets: &AsyncioOffsets, task: u64, ids: &
 
 /// The tasks in the weak sets of `asyncio.tasks`, and those that run (until 3.13).
 fn in_weak_sets(process: &Process, objects: &Objects<'_>, layout: &Layout) -> (Vec<Found>, HashSet<u64>) {
-    let (mut modules, mut running) = (HashMap::<u64, Option<u32>>::default(), HashSet::default());
+    let mut running = HashSet::default();
+    // The threads that run asyncio's own code, which has the loop, and others whose code only imports asyncio.
+    let (mut loops, mut others) = (HashMap::<u64, Vec<u32>>::default(), HashSet::default());
     for thread in &process.threads {
-        let Some(python) = &thread.python else { continue };
-        if let Some(module) = python.frames.list.iter().find_map(|at| tasks_module(objects, layout, at)) {
-            let tid = thread.kernel.tid;
-            // With a loop in each of several threads, a task's thread is not known.
-            modules.entry(module).and_modify(|other| *other = None).or_insert(Some(tid));
+        for at in thread.python.iter().flat_map(|python| &python.frames.list) {
+            match tasks_module(objects, layout, at) {
+                Some(Globals::OfAsyncio(module)) => {
+                    loops.entry(module).or_default().push(thread.kernel.tid);
+                    break;
+                }
+                Some(Globals::OfUser(module)) => _ = others.insert(module),
+                None => {}
+            }
         }
     }
+    others.into_iter().for_each(|module| _ = loops.entry(module).or_default());
+    // With loops in several threads, it is unknown which of them a task belongs to.
+    let modules = loops.into_iter().map(|(module, tids)| (module, tids.first().copied().filter(|_| tids.len() == 1)));
     let mut found: HashMap<u64, Found> = HashMap::default();
     for (module, tid) in modules {
         for (key, value) in objects.items(module).unwrap_or_default() {
@@ -259,9 +268,15 @@ fn in_weak_sets(process: &Process, objects: &Objects<'_>, layout: &Layout) -> (V
     (found, running)
 }
 
+/// Whose globals lead to `asyncio.tasks`.
+enum Globals {
+    OfAsyncio(u64),
+    OfUser(u64),
+}
+
 /// The dictionary of `asyncio.tasks`, which the globals of asyncio's modules refer to as `tasks`, and those of others
 /// through `asyncio`.
-fn tasks_module(objects: &Objects<'_>, layout: &Layout, at: &At) -> Option<u64> {
+fn tasks_module(objects: &Objects<'_>, layout: &Layout, at: &At) -> Option<Globals> {
     // `f_globals` follows `f_builtins` in a `PyFrameObject`, and `f_func` in a frame of 3.11.
     let offset = match objects.minor() {
         ..=10 => u64::from(layout.frame_code) + 16,
@@ -278,8 +293,9 @@ fn tasks_module(objects: &Objects<'_>, layout: &Layout, at: &At) -> Option<u64> 
         let names = ["_all_tasks", "_scheduled_tasks"];
         names.iter().any(|name| objects.item(*dict, name).is_some())
     };
-    let direct = find(&items, "tasks").filter(is_tasks);
-    direct.or_else(|| find(&objects.items(find(&items, "asyncio")?)?, "tasks").filter(is_tasks))
+    let direct = find(&items, "tasks").filter(is_tasks).map(Globals::OfAsyncio);
+    let imported = || find(&objects.items(find(&items, "asyncio")?)?, "tasks").filter(is_tasks).map(Globals::OfUser);
+    direct.or_else(imported)
 }
 
 /// The items of a set of objects, or of a `weakref.WeakSet`, whose attribute `data` is a set of references.

@@ -1,13 +1,13 @@
-//! The values that a frame has on its stack while it runs its present instruction.
+//! The contents of a frame's value stack at its current instruction.
 
 use super::frames::{At, TAG_BITS};
 use super::objects::Objects;
 use crate::cpython::operands;
 
-/// Values of a frame that are looked at.
+/// The most values read per frame.
 const VALUES_MAX: u32 = 256;
 
-/// The lowest value first; empty if the height of the stack is not known.
+/// Returns the values bottom first, or nothing if the stack depth is unknown.
 pub fn values(objects: &Objects<'_>, at: &At) -> Vec<u64> {
     read(objects, at).unwrap_or_default()
 }
