@@ -28,7 +28,7 @@ use crate::process_maps::Mappings;
 const TIME_MAX: Duration = Duration::from_secs(2);
 /// The most thread states considered per thread.
 const STATES_MAX: usize = 16;
-/// Attempts to get the same frames twice from a running thread.
+/// Attempts to read a thread before it runs on.
 const TRIES: usize = 8;
 
 pub struct Process {
@@ -101,24 +101,45 @@ impl Process {
         };
         let begun = Instant::now();
         for kernel in kernels {
-            let python = (begun.elapsed() < TIME_MAX).then(|| process.python(&kernel)).flatten();
-            process.threads.push(Thread { kernel, python });
+            let thread = if begun.elapsed() < TIME_MAX {
+                process.thread(kernel, clock)
+            } else {
+                Thread { kernel, python: None }
+            };
+            process.threads.push(thread);
         }
         Ok(Some(process))
     }
 
+    /// Reads the Python state that goes with what the kernel said of a thread. If it has run in between, reads both again.
+    fn thread(&self, mut kernel: Kernel, clock: &Clock) -> Thread {
+        let mut python = self.python(&kernel, &self.memory);
+        for _ in 0..TRIES {
+            if kernel.state == Doing::Running || python.is_none() || kernel.is_still_asleep(self.pid) {
+                return Thread { kernel, python };
+            }
+            let Some(now) = threads::of_thread(self.pid, kernel.tid, clock) else { break };
+            kernel = now;
+            python = self.python(&kernel, &Pages::new(self.pid));
+        }
+        if let Some(python) = &mut python {
+            python.stack_state = StackState::Torn;
+        }
+        Thread { kernel, python }
+    }
+
     /// Reads a thread's Python state. If it has several thread states, uses the newest with frames.
-    fn python(&self, kernel: &Kernel) -> Option<Python> {
+    fn python(&self, kernel: &Kernel, memory: &Pages) -> Option<Python> {
         let own = self.states.iter().filter(|state| state.tid == kernel.inner_tid);
         let own: Vec<&ThreadState> = own.take(STATES_MAX).collect();
         let has_frames =
-            |state: &&&ThreadState| !Frames::of(&self.memory, &self.attachment.layout, state.address).list.is_empty();
+            |state: &&&ThreadState| !Frames::of(memory, &self.attachment.layout, state.address).list.is_empty();
         let state = match &own[..] {
             [] => return None,
             [only] => *only,
             [first, ..] => own.iter().find(has_frames).unwrap_or(first),
         };
-        let (frames, stack_state) = self.frames(kernel, state);
+        let (frames, stack_state) = self.frames(kernel, state, memory);
         let gil = Gil::of(&self.memory.now(), &self.attachment, state.interpreter);
         let mut codes = self.codes.borrow_mut();
         let named = |at: &At| codes.frame(&self.memory, &self.attachment.attached, at.frame);
@@ -142,11 +163,11 @@ impl Process {
         Some(Python { state: *state, frames, stack_state, gil, named, name, joins, released })
     }
 
-    fn frames(&self, kernel: &Kernel, state: &ThreadState) -> (Frames, StackState) {
+    fn frames(&self, kernel: &Kernel, state: &ThreadState, memory: &Pages) -> (Frames, StackState) {
         let layout = &self.attachment.layout;
         // A running thread gets its own page cache, so that a snapshot re-reads only what its stack touches.
         let own = (kernel.state == Doing::Running).then(|| Pages::new(self.pid));
-        let memory = own.as_ref().unwrap_or(&self.memory);
+        let memory = own.as_ref().unwrap_or(memory);
         let mut frames = Frames::default();
         for _ in 0..TRIES {
             frames = Frames::of(memory, layout, state.address);

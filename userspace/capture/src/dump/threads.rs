@@ -62,7 +62,8 @@ fn read(pid: u32, tid: u32, file: &str) -> Option<String> {
     fs::read(format!("/proc/{pid}/task/{tid}/{file}")).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn of_thread(pid: u32, tid: u32, clock: &Clock) -> Option<Kernel> {
+/// One thread. `None` if it has ended.
+pub fn of_thread(pid: u32, tid: u32, clock: &Clock) -> Option<Kernel> {
     let status = Status::of(pid, tid)?;
     let name = read(pid, tid, "comm")?.trim_end_matches('\n').chars().take(NAME_MAX).collect();
     let stat = read(pid, tid, "stat")?;

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use pyobs_capture::dump;
-use pyobs_capture::privileges::Keep;
+use pyobs_capture::privileges::{self, Keep};
 use pyobs_export::escape;
 
 use super::drop_privileges;
@@ -11,6 +11,8 @@ use crate::cli::Dump;
 use crate::exit::{Failure, output};
 
 pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
+    // On a busy machine, what was read first would be out of date before the rest is read.
+    privileges::go_first();
     drop_privileges(Keep::Reading)?;
     let options = dump::Options {
         pids: arguments.pids.clone(),
