@@ -298,7 +298,7 @@ fn report() {
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);
-    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil", "arena", "shm"]));
+    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil", "arena", "shm", "tasks"]));
     let seconds: Vec<f64> = json::list(report, "/frames").iter().map(|row| json::number(row, "/self_s")).collect();
     assert!(seconds.is_sorted_by(|one, next| one >= next), "most self first: {seconds:?}");
     let own: Vec<u64> = json::list(report, "/frames").iter().map(|row| json::count(row, "/self")).collect();

@@ -32,7 +32,7 @@ const DUMMY: &str = "1.9";
 /// The `doctor` line for all maps and programs together.
 const OBJECT: &str = "object";
 /// The families that are on by default.
-const DEFAULT: [&str; 5] = ["cpu", "offcpu", "gil", "arena", "shm"];
+const DEFAULT: [&str; 6] = ["cpu", "offcpu", "gil", "arena", "shm", "tasks"];
 
 struct Lack {
     name: &'static str,

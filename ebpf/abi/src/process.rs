@@ -86,6 +86,9 @@ pub struct Layout {
     pub frame_instruction: u32,
     /// `_PyInterpreterFrame.owner`, or `.is_entry` for [`entry::FLAG`]; else [`NONE`].
     pub frame_owner: u32,
+    /// Up to 3.10, the generator or coroutine that a frame belongs to, or NULL (`f_gen`). From 3.11 on, the byte
+    /// `owner`, which is [`OWNED_BY_GENERATOR`] for the frame inside a generator or coroutine.
+    pub frame_generator: u32,
     /// Bytes of bytecode that a unit of `f_lasti` stands for (up to 3.10); 0 if the instruction is a pointer.
     pub lasti_unit: u32,
     /// `PyCodeObject.co_code_adaptive`, which the instruction pointer is relative to.
@@ -147,6 +150,10 @@ pub mod entry {
     pub const SHIM: u32 = 3;
 }
 
+/// `FRAME_OWNED_BY_GENERATOR` in
+/// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_interpframe_structs.h>, the same since 3.11.
+pub const OWNED_BY_GENERATOR: u64 = 1;
+
 /// The offset of a field that this interpreter does not have.
 pub const NONE: u32 = u32::MAX;
 
@@ -155,7 +162,7 @@ pub const FRAME_MAX: usize = 144;
 /// Bounds `Layout::frame_window`.
 pub const WINDOW_MAX: usize = 1904;
 
-shared!(Layout, 144);
+shared!(Layout, 148);
 
 /// Bounds `Layout::check_size`, and the number of words that go into a check word. Later words are ignored by both
 /// sides.

@@ -29,9 +29,18 @@ pub struct Sample {
     pub frames: u32,
     /// Defined by the family.
     pub detail: [u64; 2],
+    /// Generators and coroutines that run: of each run of them that call each other, the outermost. The innermost run
+    /// comes first. If there are more runs, the last entry is the outermost of them all. From 3.11 on, the addresses of
+    /// their frames; before, those of the objects.
+    pub generators: [u64; GENERATORS],
+    /// For each of them, the number of its Python frame, from 0 for the innermost.
+    pub generator_frames: [u16; GENERATORS],
 }
 
-shared!(Sample, 88);
+shared!(Sample, 128);
+
+/// Runs of generators' frames that a record has. A power of two.
+pub const GENERATORS: usize = 4;
 
 pub mod flags {
     /// The sample was taken in kernel mode.

@@ -6,18 +6,19 @@
 
 mod awaited;
 mod containers;
-mod coroutines;
+pub(crate) mod coroutines;
 mod files;
-mod frames;
+pub(crate) mod frames;
 pub(crate) mod fuzz;
 mod locks;
-mod names;
-mod objects;
-mod pages;
+pub(crate) mod names;
+pub(crate) mod objects;
+pub(crate) mod pages;
 mod process;
 mod sources;
-mod states;
-mod tasks;
+pub(crate) mod states;
+pub(crate) mod task_objects;
+pub(crate) mod tasks;
 mod tcp;
 mod thread_objects;
 mod threads;

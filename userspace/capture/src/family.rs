@@ -30,7 +30,7 @@
 //! thread, address or file must bound it, evict the oldest entries, and count what that loses.
 
 use pyobs_abi::stack;
-use pyobs_model::{Event, Family, Meta, Nanos, Outcome, ProcessRef, Reason, Sample, StackId};
+use pyobs_model::{Event, Family, Meta, Nanos, Outcome, ProcessRef, Reason, Sample, StackId, TaskId};
 use std::time::Duration;
 
 use crate::budget::{Arbiter, Spender};
@@ -237,6 +237,11 @@ pub trait Collector {
 
     /// Delivers the stack wanted under this number, with all frames named.
     fn named(&mut self, _number: u64, _stack: NamedStack, _context: &mut Context) {}
+
+    /// Returns the task that ran where a stack was taken. Only for the family `tasks`; the stack may be any family's.
+    fn task_of(&mut self, _stack: &Stack, _context: &mut Context) -> Option<TaskId> {
+        None
+    }
 
     /// Announces a CPU sample, for whichever family it was taken.
     fn sampled(&mut self, _sample: &stack::Sample, _process: ProcessRef) {}

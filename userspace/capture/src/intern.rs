@@ -5,19 +5,21 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use foldhash::quality::RandomState;
-use pyobs_model::{Event, Frame, FrameId, StackId};
+use pyobs_model::{Event, Frame, FrameId, StackId, Task, TaskId};
 
-/// Bound the distinct frames and stacks, and with them the memory. Further ones get no number.
+/// Bound the distinct frames, stacks and tasks, and with them the memory. Further ones get no number.
 const FRAMES_MAX: usize = 200_000;
 const STACKS_MAX: usize = 200_000;
+const TASKS_MAX: usize = 200_000;
 
 #[derive(Debug, Default)]
 pub struct Interner {
     /// Keyed by two independently seeded hashes instead of the frames, to save memory. Together they have 128 bits, so a
     /// collision is not expected.
     frames: HashMap<[u64; 2], FrameId>,
-    /// The same for stacks.
+    /// The same for stacks and tasks.
     stacks: HashMap<[u64; 2], StackId>,
+    tasks: HashMap<[u64; 2], TaskId>,
     seeds: [RandomState; 2],
 }
 
@@ -37,9 +39,9 @@ impl Interner {
         Some(id)
     }
 
-    /// `frames` is root first. `None` if the table is full.
-    pub fn stack(&mut self, frames: &[FrameId], events: &mut Vec<Event>) -> Option<StackId> {
-        let key = self.key(frames);
+    /// `frames` is root first, and `task` is the task that runs there. `None` if the table is full.
+    pub fn stack(&mut self, frames: &[FrameId], task: Option<TaskId>, events: &mut Vec<Event>) -> Option<StackId> {
+        let key = self.key((frames, task));
         if let Some(id) = self.stacks.get(&key) {
             return Some(*id);
         }
@@ -48,7 +50,23 @@ impl Interner {
         }
         let id = StackId(self.stacks.len() as u32);
         events.push(Event::Stack { id, frames: Arc::from(frames) });
+        events.extend(task.map(|task| Event::StackTask { stack: id, task }));
         self.stacks.insert(key, id);
+        Some(id)
+    }
+
+    /// `None` if the table is full.
+    pub fn task(&mut self, task: Task, events: &mut Vec<Event>) -> Option<TaskId> {
+        let key = self.key(&task);
+        if let Some(id) = self.tasks.get(&key) {
+            return Some(*id);
+        }
+        if self.tasks.len() >= TASKS_MAX {
+            return None;
+        }
+        let id = TaskId(self.tasks.len() as u32);
+        events.push(Event::Task { id, task });
+        self.tasks.insert(key, id);
         Some(id)
     }
 
@@ -76,7 +94,7 @@ mod tests {
             (0..100).flat_map(|one| [1, 2].map(|two| [FrameId(one), FrameId(two)])).collect();
         for _ in 0..2 {
             for (id, stack) in (0..).zip(&stacks) {
-                assert_eq!(interner.stack(stack, &mut events), Some(StackId(id)));
+                assert_eq!(interner.stack(stack, None, &mut events), Some(StackId(id)));
             }
         }
         assert_eq!(events.len(), stacks.len());

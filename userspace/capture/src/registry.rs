@@ -25,6 +25,7 @@ pub static SPECS: [FamilySpec; Family::ALL.len()] = [
     families::nrt::SPEC,
     families::ucx::SPEC,
     families::redundancy::SPEC,
+    families::tasks::SPEC,
 ];
 
 /// Programs that run whichever family is on.

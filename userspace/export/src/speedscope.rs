@@ -74,7 +74,7 @@ impl Serialize for Samples<'_> {
 
 pub(crate) fn write(model: &Model, options: &Options, out: &mut dyn Write) -> Result<(), Error> {
     let by = if options.lines { By::Line } else { By::Function };
-    let look = Look { by, native: options.native, weight: options.weight };
+    let look = Look { by, native: options.native, weight: options.weight, ..Look::default() };
     let mut threads: BTreeMap<(ProcessRef, Tid), Vec<(StackId, u64)>> = BTreeMap::new();
     let (mut numbers, mut frames) = (HashMap::new(), Vec::new());
     for (_, place, weight) in options.weight.pieces(model, &options.selection) {

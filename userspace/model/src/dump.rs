@@ -12,6 +12,7 @@ use crate::findings::Finding;
 use crate::report::FrameOut;
 use crate::{FrameKind, Pid, Tid, WaitReason, package};
 
+pub use crate::event::TaskState;
 pub use blocked::blocked_loops;
 pub use cycles::deadlocks;
 pub use throttled::throttled_groups;
@@ -214,15 +215,6 @@ named! {
         /// It runs no Python code.
         None = "none",
         Unreadable = "unreadable",
-    }
-}
-
-named! {
-    TaskState {
-        Running = "running",
-        Waiting = "waiting",
-        /// It has not begun to run.
-        Created = "created",
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod memory;
 mod redundancy;
+mod tasks;
 mod waits;
 
 use std::sync::Arc;
@@ -12,10 +13,13 @@ pub use self::memory::{
     Arena, ArenaChange, Filled, MemInfoChange, Objects, Resident, Segment, SegmentChange, SegmentKind,
 };
 pub use self::redundancy::{Access, CalledBy, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
+pub use self::tasks::{Task, TaskKind, TaskState, TaskStatus};
 pub use self::waits::{GilHolder, GilWait, Sleep, WaitReason, Waker};
 use crate::package;
 use crate::transfer::{TransferChange, TransferThread, Transfers};
-use crate::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, Tid, TransferId};
+use crate::{
+    ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, Reason, SegmentId, StackId, TaskId, Tid, TransferId,
+};
 
 /// A recording's metadata, which precedes its first event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,6 +87,18 @@ pub enum Event {
         id: StackId,
         frames: Arc<[FrameId]>,
     },
+    /// Family `tasks`: a task is seen for the first time.
+    Task {
+        id: TaskId,
+        task: Task,
+    },
+    /// Family `tasks`: the task that runs where this stack was taken. It follows the stack's definition.
+    StackTask {
+        stack: StackId,
+        task: TaskId,
+    },
+    /// Family `tasks`.
+    TaskStatus(TaskStatus),
     /// A process is seen for the first time, or something about it changed (its command after exec, its Python
     /// version).
     Process {
@@ -189,9 +205,15 @@ pub enum Event {
 macro_rules! time {
     ($event:expr) => {
         match $event {
-            Event::Frame { .. } | Event::Stack { .. } | Event::Process { .. } | Event::Thread { .. } => None,
+            Event::Frame { .. }
+            | Event::Stack { .. }
+            | Event::Task { .. }
+            | Event::StackTask { .. }
+            | Event::Process { .. }
+            | Event::Thread { .. } => None,
             Event::ProcessEnd { at, .. }
             | Event::Sample(Sample { at, .. })
+            | Event::TaskStatus(TaskStatus { at, .. })
             | Event::Sleep(Sleep { at, .. })
             | Event::GilWait(GilWait { at, .. })
             | Event::GilHeld { at, .. }

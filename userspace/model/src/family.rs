@@ -46,6 +46,7 @@ families! {
     Nrt = "nrt": "MemInfos of Numba",
     Ucx = "ucx": "Transfers of UCX",
     Redundancy = "redundancy": "Accesses of native code",
+    Tasks = "tasks": "Tasks of event loops",
 }
 
 impl Family {

@@ -8,6 +8,7 @@ mod joins;
 mod nrt;
 mod redundancy;
 mod shm;
+mod tasks;
 mod times;
 mod ucx;
 mod unread;
@@ -22,7 +23,7 @@ pub use self::redundancy::gain as redundancy_gain;
 pub use self::times::marks;
 use crate::families::Times;
 use crate::views::{Role, own_line, role};
-use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, StackId, Tid, TransferId};
+use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, StackId, TaskId, Tid, TransferId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -96,6 +97,8 @@ pub enum Target {
     Transfers(Option<TransferId>),
     /// Native code that a line calls.
     Line(FrameId),
+    /// A task of an event loop.
+    Task(TaskId),
 }
 
 /// Text contains names from watched processes: escape it before it reaches a terminal or a file.
@@ -127,6 +130,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
+    findings.extend(tasks::find(model, selection));
     findings.extend(unread::find(model, selection));
     let joined = joins::find(model, selection);
     findings.retain(|finding| !joined.iter().any(|join| joins::says_more(join, finding)));

@@ -31,6 +31,22 @@ pub struct FrameId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
 
+/// A task of a process: a coroutine of an event loop; dense from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(pub u32);
+
+impl FrameId {
+    /// What stands for a task in views of stacks. No recording defines it.
+    pub(crate) fn of_task(task: TaskId) -> Self {
+        Self(u32::MAX - task.0)
+    }
+
+    /// The task that this stands for, if it is not a frame.
+    pub(crate) fn task(self) -> TaskId {
+        TaskId(u32::MAX - self.0)
+    }
+}
+
 /// A shared segment: (device, inode, generation), numbered in the order of first sight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentId(pub u32);

@@ -27,10 +27,13 @@ pub mod views;
 pub use event::{
     Access, Arena, ArenaChange, CalledBy, Calls, Compared, Event, Filled, Frame, FrameKind, GilHolder, GilWait,
     MemInfoChange, Meta, NativeCall, Objects, Outcome, Pair, PairKind, Process, Refused, Resident, Sample, Sampler,
-    Segment, SegmentChange, SegmentKind, Sleep, Touched, WaitReason, Waker, Watchpoints,
+    Segment, SegmentChange, SegmentKind, Sleep, Task, TaskKind, TaskState, TaskStatus, Touched, WaitReason, Waker,
+    Watchpoints,
 };
 pub use family::Family;
-pub use ids::{ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, Tid, TransferId};
+pub use ids::{
+    ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, TaskId, Tid, TransferId,
+};
 pub use loss::Reason;
 pub use model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, ProcessState, Shed, ThreadState};
 pub use regions::{Region, RegionId};

@@ -116,6 +116,21 @@ impl Model {
                     self.stacks.push(Arc::clone(frames));
                 }
             }
+            Event::Task { id, task } => {
+                if let Some(coroutine) = self.frames.get(task.coroutine.0 as usize) {
+                    self.sums.tasks.define(*id, task, coroutine);
+                }
+            }
+            Event::StackTask { stack, task } => {
+                if self.has_stack(*stack) {
+                    self.sums.tasks.add(*stack, *task);
+                }
+            }
+            Event::TaskStatus(status) => {
+                if self.has_stack(status.stack) {
+                    self.sums.tasks.set(status);
+                }
+            }
             Event::Process { id, process } => {
                 if self.processes.define(*id, process) {
                     self.sums.reassign(&|id| self.processes.resolve(id));
@@ -327,7 +342,7 @@ impl Model {
 
     /// The frame with an id from an applied stack.
     pub fn frame(&self, id: FrameId) -> Option<&Frame> {
-        self.frames.get(id.0 as usize)
+        self.frames.get(id.0 as usize).or_else(|| self.sums.tasks.frame(id.task()))
     }
 
     /// The processes that had a pid, one after the other.

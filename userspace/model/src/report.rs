@@ -8,6 +8,7 @@ mod resident;
 mod rows;
 mod shm;
 mod source;
+mod tasks;
 mod ucx;
 mod waits;
 
@@ -27,6 +28,7 @@ pub use self::resident::Memory;
 pub use self::rows::{Made, Rows};
 pub use self::shm::SegmentOut;
 use self::source::Source;
+pub use self::tasks::{TaskOut, TaskStatusOut};
 pub use self::ucx::{TransferCount, TransferOut, TransferQueue, TransferStage, Worker};
 pub use self::waits::{GilWaitOut, SleepOut, ThreadStack, WakerCount};
 
@@ -71,6 +73,7 @@ pub struct Report<'m> {
     pub transfer_queues: Option<Vec<TransferQueue>>,
     pub workers: Option<Vec<Worker>>,
     pub redundancy: Option<RedundancyOut>,
+    pub tasks: Option<Rows<'m, TaskOut>>,
     pub findings: Vec<Finding>,
 }
 
@@ -297,6 +300,7 @@ impl<'m> Report<'m> {
             transfer_queues: model.is_on(Family::Ucx).then(|| ucx::queues(model, selection)),
             workers: model.is_on(Family::Ucx).then(|| ucx::workers(model, selection)),
             redundancy: model.is_on(Family::Redundancy).then(|| redundancy::redundancy(source, selection, limit)),
+            tasks: rows(source, Family::Tasks, tasks::tasks),
             findings: findings::find(model, selection),
         }
     }

@@ -285,7 +285,7 @@ fn frames_and_trees_use_the_requested_weight() {
     model.apply(&Event::GilWait(wait(4, Some(COMPUTE), 1, 30)));
     let everything = Selection::default();
     for (weight, total, leaf) in [(Weight::Cpu, 10_101_010, 0), (Weight::OffCpu, 750, 1), (Weight::Gil, 30, 1)] {
-        let look = Look { by: By::Line, native: Native::None, weight };
+        let look = Look { by: By::Line, native: Native::None, weight, ..Look::default() };
         let view = views::frames(&model, &everything, look, false);
         assert_eq!((view.total, view.rows[0].frame), (total, FrameId(leaf)), "{weight}");
         let tree = views::tree(&model, &everything, look);

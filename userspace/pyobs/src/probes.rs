@@ -193,13 +193,16 @@ mod tests {
     fn signs_change_the_default() {
         assert_eq!(families("+cpu"), Probes::default().families);
         assert_eq!(families("-cpu,+cpu"), Probes::default().families);
-        assert_eq!(families("-offcpu,+eval"), [Family::Cpu, Family::Gil, Family::Eval, Family::Arena, Family::Shm]);
-        assert!(parse("-cpu,-offcpu,-gil,-arena,-shm").unwrap_err().contains("no family on"));
+        assert_eq!(
+            families("-offcpu,+eval"),
+            [Family::Cpu, Family::Gil, Family::Eval, Family::Arena, Family::Shm, Family::Tasks]
+        );
+        assert!(parse("-cpu,-offcpu,-gil,-arena,-shm,-tasks").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
         assert_eq!(families("+redundancy,eval=json:*"), families("+redundancy,+eval=json:*"));
         assert_eq!(
             families("eval=json:*,a:f,arena=numpy,-gil"),
-            [Family::Cpu, Family::OffCpu, Family::Eval, Family::Arena, Family::Shm]
+            [Family::Cpu, Family::OffCpu, Family::Eval, Family::Arena, Family::Shm, Family::Tasks]
         );
     }
 

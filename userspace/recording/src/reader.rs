@@ -10,7 +10,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::merge::Merge;
-use crate::tables::{self, Damage, Range, Reading, Source, meta, processes, stacks};
+use crate::tables::{self, Damage, Range, Reading, Source, meta, processes, stacks, tasks as task_tables};
 use crate::value::MAX_TEXT;
 use crate::{Error, file};
 
@@ -92,6 +92,7 @@ impl Reader {
             }
         };
         stacks::read(&mut reading, &mut define)?;
+        task_tables::define(&mut reading, &mut define)?;
         let mut merge = Merge::default();
         processes::read(&mut reading, &mut merge)?;
         tables::read(&mut reading, self.meta.period(), &mut merge)?;

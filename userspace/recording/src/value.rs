@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyobs_model::{
     ArenaId, FrameId, FrameKind, Library, MemInfoId, Nanos, Operation, PairKind, Pid, ProcessRef, Protocol, Reason,
-    Sampler, SegmentId, SegmentKind, StackId, Tid, TransferId, WaitReason,
+    Sampler, SegmentId, SegmentKind, StackId, TaskId, TaskKind, TaskState, Tid, TransferId, WaitReason,
 };
 use rusqlite::types::ValueRef;
 
@@ -90,6 +90,7 @@ integers! {
     ProcessRef, of "processes": |it| it.0.into(), Self;
     FrameId, of "frames": |it| it.0.into(), Self;
     StackId, of "stacks": |it| it.0.into(), Self;
+    TaskId, of "tasks": |it| it.0.into(), Self;
     SegmentId, of "segments": |it| it.0.into(), Self;
     ArenaId, of "arenas": |it| it.0.into(), Self;
     MemInfoId, of "meminfos": |it| it.0.into(), Self;
@@ -132,6 +133,8 @@ texts! {
     SegmentKind: |it| it.name(), Self::from_name;
     // An unknown name may come from a newer pyobs. The loss or the wait still counts.
     Reason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::Unrecognized));
+    TaskKind: |it| it.name(), |text| Self::ALL.into_iter().find(|kind| kind.name() == text);
+    TaskState: |it| it.name(), |text| Self::ALL.into_iter().find(|state| state.name() == text);
     WaitReason: |it| it.name(), |text| Some(Self::from_name(text).unwrap_or(Self::Other));
 }
 

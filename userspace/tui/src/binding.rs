@@ -19,7 +19,7 @@ actions! {
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
-    By Fold Split Measure Calls
+    By Group Fold Split Measure Calls
     ZoomIn ZoomOut Mark
     SeekBack SeekForward LeapBack LeapForward SeekStart SeekEnd SeekHere Slower Faster
     Filter Window Pause Help Quit
@@ -54,6 +54,9 @@ pub(crate) const MEASURE: Binding =
     bind(&[Char('m')], Action::Measure, "measure", "measure CPU samples, time off CPU, or waits for the GIL");
 pub(crate) const BY: Binding = bind(&[Char('l')], Action::By, "lines", "a row per line, or a row per function");
 
+pub(crate) const GROUP: Binding =
+    bind(&[Char('g')], Action::Group, "tasks", "group stacks by the asyncio task that runs");
+
 pub(crate) static EVERYWHERE: Keys = Keys {
     title: "Everywhere",
     bindings: &[
@@ -67,8 +70,8 @@ pub(crate) static EVERYWHERE: Keys = Keys {
         bind(&[Down, Char('j')], Action::Down, "", "down"),
         bind(&[PageUp, Ctrl('b')], Action::PageUp, "", "a page up"),
         bind(&[PageDown, Ctrl('f')], Action::PageDown, "", "a page down"),
-        bind(&[Home, Char('g')], Action::First, "", "to the top"),
-        bind(&[End, Char('G')], Action::Last, "", "to the bottom"),
+        bind(&[Home], Action::First, "", "to the top"),
+        bind(&[End], Action::Last, "", "to the bottom"),
         bind(&[Char('?'), Char('h')], Action::Help, "help", "this help"),
         bind(&[Char('q'), Ctrl('c')], Action::Quit, "quit", "quit"),
     ],

@@ -79,7 +79,7 @@ impl Ui {
             size: (80, 24),
             window: if is_live { Window::Seconds(10) } else { Window::All },
             span: None,
-            look: Look { by: By::Line, native: Native::None, weight },
+            look: Look { by: By::Line, native: Native::None, weight, ..Look::default() },
             paused: None,
             picked: None,
             filters: BTreeMap::new(),

@@ -15,7 +15,7 @@ use aya_ebpf::{
 use pyobs_abi::{
     control::FAMILY_GIL,
     process::{FRAME_MAX, Layout, PYTHON, Process, WINDOW_MAX},
-    stack::{FRAMES_MAX, Frame, KERNEL_MAX, NATIVE_MAX, Sample, flags, loop_word, native, native_address, walk},
+    stack::{FRAMES_MAX, Frame, GENERATORS, KERNEL_MAX, NATIVE_MAX, Sample, flags, loop_word, native, native_address, walk},
 };
 
 use super::{
@@ -107,6 +107,9 @@ pub struct Walk {
     pub frame: u64,
     /// A frame before it in its chain, to detect a cycle; 0 for none.
     pub mark: u64,
+    /// The runs of generators' frames so far, and whether the frame before the present one is in the last of them.
+    pub runs: u32,
+    pub in_run: u32,
     /// The distance from a `_PyCFrame` to the end of its C frame.
     pub distance: u64,
     /// The frame with which the next chain must begin; 0 after the last.
@@ -182,6 +185,8 @@ impl Walk {
         walk.sample.native_frames = 0;
         walk.sample.frames = 0;
         walk.sample.detail = [0; 2];
+        (walk.sample.generators, walk.sample.generator_frames) = ([0; GENERATORS], [0; GENERATORS]);
+        (walk.runs, walk.in_run) = (0, 0);
         Some(walk)
     }
 

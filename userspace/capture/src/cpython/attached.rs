@@ -285,6 +285,8 @@ pub fn kernel_layout(layout: &Layout, gil: Option<Gil>) -> Option<process::Layou
         frame_instruction: frame.instruction,
         // Only if the owner can mark a shim.
         frame_owner: frame.shim_owner.and(frame.owner).or(frame.is_entry).unwrap_or(NONE),
+        // `f_gen` precedes `f_lasti` (https://github.com/python/cpython/blob/v3.8.0/Include/frameobject.h).
+        frame_generator: frame.owner.or(frame.instruction.checked_sub(8)).unwrap_or(NONE),
         lasti_unit,
         code_start: layout.code.code_adaptive.unwrap_or(0),
         check_start,

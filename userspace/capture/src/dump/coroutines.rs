@@ -10,6 +10,7 @@ use pyobs_abi::process::Layout;
 use super::frames::At;
 use super::objects::Objects;
 use super::values::values;
+use crate::cpython::attached::Attached;
 use crate::memory::Memory;
 
 /// Coroutines followed from one to the next.
@@ -89,6 +90,21 @@ pub fn is_coroutine(objects: &Objects<'_>, object: u64) -> bool {
     objects.kind(object).is_some_and(|kind| matches!(&*kind, "coroutine" | "generator" | "async_generator"))
 }
 
+/// How far inside a coroutine its frame lies (3.11 and newer).
+fn frame_offset(minor: u8) -> Option<u64> {
+    match minor {
+        ..=10 => None,
+        11 => Some(80),
+        _ => Some(72),
+    }
+}
+
+/// The coroutine or generator of a frame, or of the object that a frame up to 3.10 names.
+pub fn of_frame(python: &Attached, frame: u64) -> u64 {
+    let header = u64::from(python.layout.object.type_) - 8; // larger in free-threaded builds
+    frame.wrapping_sub(frame_offset(python.number.minor).map_or(0, |offset| offset + header))
+}
+
 /// A coroutine's frame and state.
 fn frame(objects: &Objects<'_>, coroutine: u64) -> Option<(u64, State)> {
     let minor = objects.minor();
@@ -103,7 +119,8 @@ fn frame(objects: &Objects<'_>, coroutine: u64) -> Option<(u64, State)> {
         return Some((frame, if begun { State::Begun } else { State::Created }));
     }
     // `gi_frame_state`, and the frame itself behind it.
-    let (state, frame) = if minor == 11 { (75, 80) } else { (67, 72) };
+    let frame = frame_offset(minor)?;
+    let state = frame - 5;
     let frame = coroutine.checked_add(frame)?;
     let state = objects.memory.read_u8(coroutine.checked_add(state)?).ok()? as i8;
     // `PyFrameState`, which was renumbered twice

@@ -56,7 +56,12 @@ impl Words for Reader<'_> {
 
 impl<'a> Objects<'a> {
     pub fn new(memory: &'a Pages, python: &'a Attached) -> Self {
-        let deadline = Instant::now() + TIME_MAX;
+        Self::within(TIME_MAX, memory, python)
+    }
+
+    /// With another time limit.
+    pub fn within(limit: Duration, memory: &'a Pages, python: &'a Attached) -> Self {
+        let deadline = Instant::now() + limit;
         Self { memory, python, names: RefCell::default(), deadline, reads: Cell::new(0) }
     }
 

@@ -89,7 +89,7 @@ impl Process {
         };
         let memory = Pages::new(pid);
         let kernels = threads::of_process(pid, clock);
-        let states = states::all(&memory, &attachment).unwrap_or_default();
+        let states = states::all(&memory, &attachment.attached, attachment.process.pthread_tid).unwrap_or_default();
         let mut process = Self {
             pid,
             attachment,

@@ -2,7 +2,8 @@
 
 use pyobs_abi::process::NONE;
 
-use crate::cpython::attached::Attachment;
+use crate::cpython::attached::{Attached, Attachment};
+use crate::cpython::offsets::Layout;
 use crate::memory::Memory;
 
 /// Bounds the interpreters of a process, and the thread states of each.
@@ -20,10 +21,11 @@ pub struct State {
     pub tid: u32,
 }
 
-/// Lists a process's thread states, newest interpreter first.
-pub fn all(memory: &impl Memory, attachment: &Attachment) -> Option<Vec<State>> {
-    let layout = &attachment.attached.layout;
-    let mut interpreter = memory.read_u64(attachment.attached.interpreters?).ok()?;
+/// Lists a process's thread states, newest interpreter first. `pthread_tid` is where glibc's `struct pthread` has the tid;
+/// 0 if unknown.
+pub fn all(memory: &impl Memory, python: &Attached, pthread_tid: u32) -> Option<Vec<State>> {
+    let layout = &python.layout;
+    let mut interpreter = memory.read_u64(python.interpreters?).ok()?;
     let mut states = Vec::new();
     for _ in 0..INTERPRETERS_MAX {
         if interpreter == 0 {
@@ -34,7 +36,7 @@ pub fn all(memory: &impl Memory, attachment: &Attachment) -> Option<Vec<State>> 
         while address != 0 && states.len() < STATES_MAX {
             let at = |field: u32| address.wrapping_add(field.into());
             let thread = memory.read_u64(at(layout.thread_state.thread_id)).ok()?;
-            states.push(State { address, interpreter, thread, tid: tid(memory, attachment, address, thread) });
+            states.push(State { address, interpreter, thread, tid: tid(memory, layout, pthread_tid, address, thread) });
             address = memory.read_u64(at(layout.thread_state.next)).ok()?;
         }
         interpreter = memory.read_u64(at(layout.interpreter.next)).ok()?;
@@ -43,17 +45,14 @@ pub fn all(memory: &impl Memory, attachment: &Attachment) -> Option<Vec<State>> 
 }
 
 /// Prefers the tid in glibc's `struct pthread`: after fork, the thread state may still have the parent's.
-fn tid(memory: &impl Memory, attachment: &Attachment, state: u64, thread: u64) -> u32 {
-    let (process, layout) = (&attachment.process, &attachment.layout);
-    if process.pthread_tid != 0
-        && let Ok(tid) = memory.read_u32(thread.wrapping_add(process.pthread_tid.into()))
+fn tid(memory: &impl Memory, layout: &Layout, pthread_tid: u32, state: u64, thread: u64) -> u32 {
+    if pthread_tid != 0
+        && let Ok(tid) = memory.read_u32(thread.wrapping_add(pthread_tid.into()))
     {
         return tid;
     }
-    if layout.thread_native == NONE {
-        return 0;
-    }
-    memory.read_u64(state.wrapping_add(layout.thread_native.into())).map_or(0, |tid| tid as u32)
+    let Some(native) = layout.thread_state.native_thread_id else { return 0 };
+    memory.read_u64(state.wrapping_add(native.into())).map_or(0, |tid| tid as u32)
 }
 
 /// The GIL of an interpreter.

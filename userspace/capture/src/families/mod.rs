@@ -10,4 +10,5 @@ pub mod nrt;
 pub mod offcpu;
 pub mod redundancy;
 pub mod shm;
+pub mod tasks;
 pub mod ucx;

@@ -1,6 +1,6 @@
 //! The collectors of the enabled families, and which of them gets what.
 
-use pyobs_model::{Family, Meta, Nanos, ProcessRef};
+use pyobs_model::{Family, Meta, Nanos, ProcessRef, TaskId};
 
 use super::decode::{Lifecycle, Plain, Stack};
 use crate::budget::Arbiter;
@@ -74,6 +74,14 @@ impl Collectors {
         }
         let number = self.find(family)?.wants(stack, process, context)?;
         Some(Token { family, number })
+    }
+
+    /// Returns the task that ran where a stack was taken. Its Python frames are named.
+    pub fn task_of(&mut self, stack: &Stack, context: &mut Context) -> Option<TaskId> {
+        if stack.sample.generators[0] == 0 {
+            return None;
+        }
+        self.find(Family::Tasks)?.task_of(stack, context)
     }
 
     /// Passes on a stack whose frames are all named.

@@ -144,6 +144,9 @@ impl Pipeline {
         let Some(token) = self.collectors.wants(family, stack, process, &mut self.context) else { return };
         if let Some((watched, native)) = self.context.processes.get(header.pid) {
             self.stacks.take(stack, at, watched, native, &mut self.context.interner, &mut self.context.events, token);
+            if let Some(task) = self.collectors.task_of(stack, &mut self.context) {
+                self.stacks.belongs_to(task);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
 use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
-use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId};
+use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId, TaskId};
 
 use self::merge::{Halves, Merged, greenlet_part, merge};
 use super::decode::Stack;
@@ -66,6 +66,7 @@ struct Gap {
 struct Parked<P> {
     purpose: P,
     outcome: Outcome,
+    task: Option<TaskId>,
     /// The frames already named, root first.
     frames: Vec<FrameId>,
     gaps: Vec<Gap>,
@@ -204,7 +205,14 @@ impl<P> Stacks<P> {
         {
             native.want(watched.pid, mapping);
         }
-        self.parked.push_back(Parked { purpose, outcome, frames, gaps, since: Instant::now() });
+        self.parked.push_back(Parked { purpose, outcome, task: None, frames, gaps, since: Instant::now() });
+    }
+
+    /// Says which task ran where the last stack was taken.
+    pub fn belongs_to(&mut self, task: TaskId) {
+        if let Some(parked) = self.parked.back_mut() {
+            parked.task = Some(task);
+        }
     }
 
     /// Requests the names that stacks wait for, and returns the stacks whose names are complete.
@@ -241,7 +249,7 @@ impl<P> Stacks<P> {
             }
             let Some(parked) = self.parked.pop_front() else { break };
             let frames = self.filled(parked.frames, &parked.gaps, interner, events);
-            let stack = interner.stack(&frames, events);
+            let stack = interner.stack(&frames, parked.task, events);
             named.push(Taken { purpose: parked.purpose, stack, outcome: parked.outcome });
         }
         self.namer.flush();

@@ -6,6 +6,7 @@ mod findings;
 mod nrt;
 pub(crate) mod redundancy;
 mod shm;
+mod tasks;
 mod ucx;
 mod waits;
 
@@ -47,6 +48,7 @@ const SECTIONS: &[Section] = &[
     (Family::Redundancy, |report| report.redundancy()),
     (Family::Nrt, |report| report.nrt()),
     (Family::Ucx, |report| report.ucx()),
+    (Family::Tasks, |report| report.tasks()),
 ];
 
 /// Writes at most `limit` rows per section.

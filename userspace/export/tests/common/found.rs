@@ -69,6 +69,7 @@ pub fn cases() -> Vec<Case> {
         case("redundancy/chatty", chatty(), AT_COMPUTE, "42,000 calls a second", "itertuples()"),
         case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "Leave out what computes the values"),
         case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
+        case("tasks/blocked", blocked(), AT_SEND, "2.00 s of 10.0 s", "`asyncio.to_thread`"),
     ]
 }
 
@@ -115,6 +116,46 @@ fn convoy() -> Vec<Event> {
     let held = |tid, ms| Event::GilHeld { at: Nanos(10 * SECOND), process: PROCESS, tid, held: Nanos(ms * MS) };
     let waits = (0..100).map(|round| gil_wait((round + 1) * 100 * MS, 20 * MS));
     waits.chain([held(MAIN, 9000), held(OTHER, 10)]).collect()
+}
+
+/// A task that sleeps twenty times, while another one waits.
+fn blocked() -> Vec<Event> {
+    let task = |id, name: &str, coroutine| Event::Task {
+        id: TaskId(id),
+        task: Task {
+            process: PROCESS,
+            kind: TaskKind::Asyncio,
+            name: Some(name.into()),
+            coroutine: FrameId(coroutine),
+        },
+    };
+    let waits = |id, stack| TaskStatus {
+        at: Nanos(SECOND),
+        task: TaskId(id),
+        state: Some(TaskState::Waiting),
+        awaits: None,
+        stack,
+    };
+    let of_stack = Event::StackTask { stack: SENDS, task: TaskId(0) };
+    let statuses = [(0, SENDS), (1, MAKES)].map(|(id, stack)| Event::TaskStatus(waits(id, stack)));
+    let sleep = |round: u64| {
+        let (from, length) = (Nanos(round * 400 * MS), Nanos(100 * MS));
+        Event::Sleep(Sleep {
+            from,
+            at: from.saturating_add(length),
+            process: PROCESS,
+            tid: MAIN,
+            stack: SENDS,
+            reason: WaitReason::Sleep,
+            waker: None,
+            count: 1,
+            total: length,
+            length,
+            stacks: 1,
+        })
+    };
+    let definitions = [task(0, "Task-1", 1), task(1, "Task-2", 2), of_stack].into_iter().chain(statuses);
+    definitions.chain((1..=20).map(sleep)).collect()
 }
 
 fn arenas(count: u32, kind: &str, changes: &[ArenaChange]) -> Vec<Event> {

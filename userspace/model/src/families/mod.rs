@@ -13,6 +13,7 @@ mod past;
 mod places;
 pub mod redundancy;
 pub mod shm;
+pub mod tasks;
 pub mod ucx;
 
 use ended::Ended;

@@ -55,4 +55,5 @@ sums! {
     nrt: nrt::Nrt,
     ucx: ucx::Ucx,
     redundancy: redundancy::Redundancy,
+    tasks: tasks::Tasks,
 }

@@ -15,6 +15,7 @@ mod residents;
 mod segments;
 mod slots;
 mod stages;
+mod tasks;
 mod timeline;
 mod transfers;
 mod tree;
@@ -35,6 +36,7 @@ pub use residents::{ResidentRow, residents};
 pub use segments::segments;
 pub use slots::{Series, Slots};
 pub use stages::{BUCKETS, Spread, Stage, bucket_start, queue, queue_over_time, queues, spread, stages};
+pub use tasks::{BlockedRow, TaskLine, TaskRow, blocked_loops, task_lines, tasks};
 pub use timeline::{Cells, Doing, Lane, LaneId, Timeline, timeline};
 pub use transfers::{Role, WorkerRow, has_transfer, role, transfers, workers};
 pub use tree::{Node, NodeId, Tree, tree};
@@ -61,17 +63,34 @@ impl By {
     }
 }
 
+/// What stacks are grouped by, within their process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Group {
+    #[default]
+    None,
+    /// A stack in which a task runs begins with the task, and leaves out how the event loop got there.
+    Task,
+}
+
 /// How stacks are grouped, and what they weigh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Look {
     pub by: By,
     pub native: Native,
     pub weight: Weight,
+    pub group: Group,
 }
 
 impl Look {
     /// The frames of a stack, root first, after grouping.
     pub fn frames(self, model: &Model, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
-        self.native.frames(model, stack).map(move |id| self.by.frame(model, id))
+        let task = model.tasks().of(stack).filter(|_| self.group == Group::Task);
+        let coroutine = task.and_then(|task| model.tasks().get(task)).map(|task| model.function_of(task.coroutine));
+        let mut is_outside = coroutine.is_some();
+        let frames = self.native.frames(model, stack).filter(move |id| {
+            is_outside &= coroutine != Some(model.function_of(*id));
+            !is_outside
+        });
+        task.map(FrameId::of_task).into_iter().chain(frames.map(move |id| self.by.frame(model, id)))
     }
 }

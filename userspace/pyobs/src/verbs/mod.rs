@@ -162,6 +162,9 @@ mod tests {
     fn the_defaults_match_the_documentation() {
         let options = options(&watch(None, None), Targets::All);
         assert_eq!((options.rate_hz, options.budget), (99, 1.0));
-        assert_eq!(options.probes, [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm]);
+        assert_eq!(
+            options.probes,
+            [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm, Family::Tasks]
+        );
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod regions;
 mod scan;
 pub(crate) mod shm;
 pub(crate) mod stacks;
+pub(crate) mod tasks;
 pub(crate) mod ucx;
 
 use pyobs_model::{Event, Nanos};
@@ -43,6 +44,7 @@ const FAMILIES: &[Group] = &[
     (shm::TABLES, shm::read),
     (ucx::TABLES, ucx::read),
     (regions::TABLES, regions::read),
+    (tasks::TABLES, tasks::read),
 ];
 
 /// Every table, in the order of creation.
@@ -70,6 +72,9 @@ pub(crate) fn insert(
     match event {
         Event::Frame { id, frame } => stacks::frame(connection, *id, frame),
         Event::Stack { id, frames } => stacks::stack((&mut often.node, &mut often.stack), nodes, *id, frames),
+        Event::Task { id, task } => tasks::task(connection, *id, task),
+        Event::StackTask { stack, task } => tasks::of_stack(connection, *stack, *task),
+        Event::TaskStatus(status) => tasks::status(connection, status),
         Event::Process { id, process } => processes::process(connection, *id, process),
         Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
         Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),

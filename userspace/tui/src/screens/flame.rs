@@ -11,7 +11,7 @@ use ratatui::layout::Rect;
 use self::layout::{height, layout};
 use super::names::matches;
 use super::stacks;
-use crate::binding::{Action, BY, Keys, MEASURE, bind};
+use crate::binding::{Action, BY, GROUP, Keys, MEASURE, bind};
 use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::Effect;
@@ -31,6 +31,7 @@ static ABOUT: About = About {
             bind(&[Key::Right], Action::Right, "", "the box to the right"),
             MEASURE,
             BY,
+            GROUP,
             bind(&[Key::Char('f')], Action::Fold, "native", "native (n:), kernel (k:): of libraries, none, or all"),
         ],
     }],

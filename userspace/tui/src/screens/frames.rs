@@ -12,7 +12,7 @@ use self::detail::FrameDetail;
 use self::eval::EvalTable;
 use super::names::{draw_frame, matches, process_label};
 use super::stacks;
-use crate::binding::{Action, BY, Binding, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
+use crate::binding::{Action, BY, Binding, GROUP, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key::{Char, Enter};
 use crate::jump::{Destination, Effect, Jump};
@@ -45,6 +45,7 @@ static ABOUT: About = About {
                 SORT_PREVIOUS,
                 MEASURE,
                 BY,
+                GROUP,
                 FOLD,
                 CALLS,
                 SPLIT,

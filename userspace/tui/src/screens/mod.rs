@@ -12,6 +12,7 @@ mod processes;
 mod redundancy;
 mod region;
 mod stacks;
+mod tasks;
 mod timeline;
 mod ucx;
 mod waits;
@@ -35,5 +36,6 @@ pub(crate) fn all(model: &Model) -> Vec<Box<dyn Screen>> {
         Box::new(ucx::UcxScreen::default()),
         Box::new(redundancy::RedundancyScreen::default()),
         Box::new(timeline::TimelineScreen::default()),
+        Box::new(tasks::TasksScreen::default()),
     ]
 }

@@ -1,6 +1,6 @@
 //! What the screens of stacks (frames, flame, waits) have in common: how they look at stacks, with hints and chips for that.
 
-use pyobs_model::views::{By, Look, Native, Weight};
+use pyobs_model::views::{By, Group, Look, Native, Weight};
 use pyobs_model::{Family, Model};
 
 use crate::binding::Action;
@@ -14,6 +14,9 @@ pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Lo
     match action {
         Action::By if look.by == By::Line => Some(Look { by: By::Function, ..look }),
         Action::By => Some(Look { by: By::Line, ..look }),
+        Action::Group if look.group == Group::Task => Some(Look { group: Group::None, ..look }),
+        Action::Group if model.tasks().is_empty() => None,
+        Action::Group => Some(Look { group: Group::Task, ..look }),
         Action::Fold => Some(Look { native: look.native.next(), ..look }),
         Action::Measure => {
             let at = Weight::ALL.iter().position(|weight| *weight == look.weight).unwrap_or(0);
@@ -27,7 +30,11 @@ pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Lo
 
 pub(super) fn hint(action: Action, usual: &'static str, model: &Model) -> &'static str {
     let weights = Weight::ALL.iter().filter(|weight| weight.is_known(model)).count();
-    if action == Action::Measure && weights < 2 { "" } else { usual }
+    match action {
+        Action::Measure if weights < 2 => "",
+        Action::Group if model.tasks().is_empty() => "",
+        _ => usual,
+    }
 }
 
 pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
@@ -40,7 +47,8 @@ pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
     };
     // The default measure may be left out if there is little room.
     let rank = if look.weight == Weight::Cpu { 0 } else { 4 };
-    vec![Chip(rank, measure), by_chip(look.by), Chip(1, native)]
+    let group = (look.group == Group::Task).then_some(Chip(3, "by task"));
+    [Chip(rank, measure), by_chip(look.by), Chip(1, native)].into_iter().chain(group).collect()
 }
 
 /// The chip's name for the native code that is shown.

@@ -14,6 +14,7 @@ mod screens;
 mod spans;
 mod states;
 pub(crate) mod synthetic;
+mod tasks;
 mod time;
 mod toy;
 mod ucx;
@@ -29,7 +30,7 @@ use crate::input::Key;
 use crate::{Batch, Color, Options, ReplayLog, Source};
 
 /// Keys that lead to every screen, table and detail.
-const EVERYWHERE: [&str; 33] = [
+const EVERYWHERE: [&str; 36] = [
     "0",
     "0\n",
     "1",
@@ -63,6 +64,9 @@ const EVERYWHERE: [&str; 33] = [
     "8",
     "8\n",
     "9",
+    "a",
+    "a\n",
+    "3g",
 ];
 
 /// The sizes of most pictures.
@@ -167,6 +171,7 @@ impl Bench {
                 '↓' => Key::Down,
                 '→' => Key::Right,
                 '←' => Key::Left,
+                '⇱' => Key::Home,
                 c => Key::Char(c),
             };
             self.draw();

@@ -8,7 +8,7 @@ use std::path::Path;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color as Ink, Modifier};
 
-use super::{Bench, redundancy, replay, synthetic, ucx};
+use super::{Bench, redundancy, replay, synthetic, tasks, ucx};
 
 const SIZE: (u16, u16) = (110, 28);
 /// The size of a cell and the baseline of its text, in pixels.
@@ -120,6 +120,7 @@ fn pictures_of_the_documentation_are_up_to_date() {
         ("transfers", of(ucx::events()), "7"),
         ("transfer", of(ucx::events()), "7\n"),
         ("redundancy", of(redundancy::dispatching()), "8"),
+        ("tasks", of(tasks::events()), "a"),
         ("timeline", of(synthetic::sharing()), "9↓↓←←←"),
         ("replay", of(synthetic::sharing()), "{....]] 9"),
     ] {

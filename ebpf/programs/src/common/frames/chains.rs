@@ -52,6 +52,7 @@ impl Walk {
             self.sample.flags |= flags::UNJOINED;
         }
         self.sample.frames = self.previous_chain_start;
+        self.take_back_generators();
         self.chain_start = self.previous_chain_start;
         self.set_count(self.eval - 1, 0);
     }
@@ -105,6 +106,7 @@ impl Walk {
             self.sample.flags |= flags::UNJOINED;
         }
         self.sample.frames = self.chain_start;
+        self.take_back_generators();
         self.set_count(self.eval, 0);
         self.eval += 1;
         // Where the next chain should begin is unknown.

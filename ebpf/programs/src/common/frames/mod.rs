@@ -5,6 +5,7 @@
 //! Offsets come from [`Layout`](pyobs_abi::process::Layout), which user space fills.
 
 mod chains;
+mod generators;
 mod v3_11;
 mod v3_12;
 mod v3_13;
@@ -114,6 +115,7 @@ impl Walk {
             0 => instruction.wrapping_sub(v3_13::bytecode(self, code)) as i64,
             unit => v3_6::offset(instruction, unit),
         };
+        self.see_generator();
         self.push(Frame::python(code, check, offset), checked & SEEN != 0);
         if v3_11::is_entry(self) {
             return Step::EndOfChain(previous);

@@ -45,7 +45,7 @@ impl Collector for Waits {
         let wake: Wake = record.read()?;
         let process = context.processes.get(wake.header.pid).map(|(watched, _)| watched.id);
         let is_mate = wake.waker_tid != 0 && wake.waker_pid == wake.header.pid;
-        let no_stack = context.interner.stack(&[], &mut context.events).filter(|_| is_mate);
+        let no_stack = context.interner.stack(&[], None, &mut context.events).filter(|_| is_mate);
         let next = no_stack.map(|stack| GilHolder { tid: Tid(wake.waker_tid), stack });
         self.offcpu.woken(&wake, process, next, &mut self.gil, &mut context.events);
         Some(())
@@ -82,7 +82,7 @@ impl Collector for Waits {
     }
 
     fn advance(&mut self, context: &mut Context) {
-        let no_stack = context.interner.stack(&[], &mut context.events);
+        let no_stack = context.interner.stack(&[], None, &mut context.events);
         let (now, is_last, sleepers) = (context.now(), context.at_the_end, &self.sleepers);
         self.offcpu.report_open(now, is_last, |tid| sleepers.of(tid), no_stack, &mut self.gil, &mut context.events);
         self.gil.report(now, is_last, &mut context.events);

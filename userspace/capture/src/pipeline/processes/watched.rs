@@ -41,6 +41,11 @@ impl Watched {
         self.mappings.find(address)
     }
 
+    /// The executable mappings.
+    pub fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
     /// See [`Mappings::greenlet`].
     pub fn greenlet(&self) -> Option<Range<u64>> {
         self.mappings.greenlet()

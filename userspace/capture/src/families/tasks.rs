@@ -1,0 +1,151 @@
+//! The family `tasks`: which task of an event loop runs, or blocks its loop, where a stack is taken.
+//!
+//! The kernel side sends the frames of generators with every stack. The outermost frame of a run of them is that of a
+//! task's coroutine, so the task is known without a walk over all tasks. Only what asyncio calls it has to be looked up
+//! (`known.rs`).
+
+mod known;
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashSet};
+use pyobs_model::{
+    Event, Family, Frame, FrameId, Nanos, ProcessRef, StackId, Task, TaskId, TaskKind, TaskState, TaskStatus,
+};
+
+use crate::family::{Collector, Context, FamilySpec, Start};
+use crate::pipeline::decode::Stack;
+use crate::session::error::StartError;
+
+use self::known::{Alive, Known, Lookups};
+
+pub const SPEC: FamilySpec = FamilySpec {
+    is_on_by_default: true,
+    start,
+    ..FamilySpec::new(Family::Tasks, "which asyncio task runs or blocks its event loop")
+};
+
+/// Tasks of one coroutine function in one process that are told apart by name. Further ones are summed up, because a
+/// server may start a task for each request.
+const NAMES_MAX: usize = 256;
+
+#[derive(Default)]
+struct Tasks {
+    processes: HashMap<ProcessRef, Known>,
+    lookups: Lookups,
+    names: Names,
+    /// What was last said of each task.
+    statuses: HashMap<ProcessRef, HashMap<TaskId, Said>>,
+    /// The tasks that have run since those of their process were last listed.
+    have_run: HashSet<TaskId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Said {
+    state: TaskState,
+    awaits: Option<TaskId>,
+    /// The address of the future that it awaits.
+    future: Option<u64>,
+    stack: StackId,
+}
+
+/// The names of tasks that are told apart, by process and coroutine function.
+#[derive(Default)]
+struct Names(HashMap<(ProcessRef, FrameId), HashSet<Arc<str>>>);
+
+impl Names {
+    fn identify(
+        &mut self,
+        (process, kind): (ProcessRef, TaskKind),
+        code: Frame,
+        name: Option<Arc<str>>,
+        context: &mut Context,
+    ) -> Option<TaskId> {
+        let coroutine = context.interner.frame(Frame { line: code.first_line, ..code }, &mut context.events)?;
+        let names = self.0.entry((process, coroutine)).or_default();
+        let name = name.filter(|name| {
+            let has_room = names.len() < NAMES_MAX;
+            names.contains(name) || has_room && names.insert(Arc::clone(name))
+        });
+        context.interner.task(Task { process, kind, name, coroutine }, &mut context.events)
+    }
+}
+
+fn start(_: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
+    Ok(Box::new(Tasks::default()))
+}
+
+impl Collector for Tasks {
+    fn task_of(&mut self, stack: &Stack, context: &mut Context) -> Option<TaskId> {
+        let maps_read = context.processes.maps_read();
+        let (watched, _) = context.processes.get(stack.sample.header.pid)?;
+        let python = watched.python.clone()?;
+        let process = watched.id;
+        let known = self.processes.entry(process).or_insert_with(|| Known::new(watched.pid));
+        let coroutine = known.coroutine(stack, &python)?;
+        let code = watched.names.code(coroutine.code)?;
+        let name = known.name(coroutine.object, &mut self.lookups, watched, maps_read);
+        let kind = if known.has_tasks() { TaskKind::Asyncio } else { TaskKind::Coroutine };
+        let (function, file) = (Arc::clone(&code.function), Arc::clone(&code.file));
+        let code = Frame::python(function, file, None, Some(code.first_line));
+        let task = self.names.identify((process, kind), code, name, context)?;
+        self.have_run.insert(task);
+        Some(task)
+    }
+
+    fn advance(&mut self, context: &mut Context) {
+        let pids: Vec<(u32, ProcessRef)> = self.processes.iter().map(|(id, known)| (known.pid, *id)).collect();
+        for (pid, process) in pids {
+            let maps_read = context.processes.maps_read();
+            let Some((watched, _)) = context.processes.get(pid) else { continue };
+            let Some(known) = self.processes.get_mut(&process) else { continue };
+            let Some(listed) = known.list_all(&mut self.lookups, watched, maps_read, context.at_the_end) else {
+                continue;
+            };
+            self.report(process, &listed, context);
+        }
+    }
+
+    fn ended(&mut self, pid: u32, _at: Nanos, context: &mut Context) {
+        let Some((watched, _)) = context.processes.get(pid) else { return };
+        let ended = watched.id;
+        self.processes.remove(&ended);
+        self.statuses.remove(&ended);
+        self.names.0.retain(|(process, _), _| *process != ended);
+    }
+}
+
+impl Tasks {
+    /// Sends what has changed since the tasks of a process were last listed.
+    fn report(&mut self, process: ProcessRef, listed: &[Alive], context: &mut Context) {
+        let at = context.now();
+        let mut ids = HashMap::default();
+        for alive in listed {
+            let Some(code) = alive.frames.first().cloned() else { continue };
+            let id = self.names.identify((process, TaskKind::Asyncio), code, alive.name.clone(), context);
+            ids.extend(id.map(|id| (alive.address, id)));
+        }
+        let (mut before, now) = (self.statuses.remove(&process).unwrap_or_default(), &mut HashMap::default());
+        for alive in listed {
+            let Some(task) = ids.get(&alive.address).copied() else { continue };
+            if alive.name.is_none() || now.contains_key(&task) {
+                continue; // it stands for several
+            }
+            let frames = alive.frames.iter().cloned();
+            let frames: Vec<FrameId> =
+                frames.filter_map(|frame| context.interner.frame(frame, &mut context.events)).collect();
+            let Some(stack) = context.interner.stack(&frames, Some(task), &mut context.events) else { continue };
+            let awaits = alive.awaits.and_then(|other| ids.get(&other)).copied();
+            let said = Said { state: alive.state, awaits, future: alive.future, stack };
+            if before.remove(&task) != Some(said) || self.have_run.remove(&task) {
+                let state = Some(alive.state);
+                context.events.push(Event::TaskStatus(TaskStatus { at, task, state, awaits, stack }));
+            }
+            now.insert(task, said);
+        }
+        for (task, Said { stack, .. }) in before {
+            context.events.push(Event::TaskStatus(TaskStatus { at, task, state: None, awaits: None, stack }));
+        }
+        self.statuses.insert(process, std::mem::take(now));
+    }
+}

@@ -1,0 +1,269 @@
+//! What is known of one process's coroutines and tasks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
+use pyobs_abi::stack::Frame as RawFrame;
+use pyobs_model::{Frame, TaskState};
+
+use crate::cache::Cache;
+use crate::cpython::asyncio_debug::AsyncioOffsets;
+use crate::cpython::attached::{Attached, kernel_layout};
+use crate::dump::names::Codes;
+use crate::dump::objects::Objects;
+use crate::dump::pages::Pages;
+use crate::dump::task_objects::{self, TaskObject};
+use crate::dump::tasks::{self, Source};
+use crate::dump::{coroutines, states};
+use crate::kernel::cost::Bucket;
+use crate::memory::{Memory, ProcessMemory};
+use crate::pipeline::decode::Stack;
+use crate::pipeline::processes::Watched;
+
+/// The least time between two lists of all tasks with what they do.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// Share of one CPU that listing tasks may use, and how much of it can be saved.
+const LISTS_SHARE: f64 = 0.002;
+const LISTS_SAVED_MAX: Duration = Duration::from_millis(100);
+/// Time limit for one list.
+const LIST_MAX: Duration = Duration::from_millis(50);
+/// How long it is believed that a task still has its coroutine.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// Code objects whose kind is remembered; the least recently used are evicted.
+const KINDS_MAX: usize = 4096;
+
+/// A coroutine that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Coroutine {
+    pub object: u64,
+    pub code: RawFrame,
+}
+
+/// What code runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Coroutine,
+    /// Some are coroutines, made by `types.coroutine`.
+    Generator,
+}
+
+/// Limits how often the tasks of processes are listed.
+pub struct Lookups(Bucket);
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Self(Bucket::new(LISTS_SHARE, LISTS_SAVED_MAX))
+    }
+}
+
+/// A task, and what it does.
+pub struct Alive {
+    pub address: u64,
+    pub name: Option<Arc<str>>,
+    pub state: TaskState,
+    /// The address of the task that it awaits.
+    pub awaits: Option<u64>,
+    /// The address of the future that it awaits.
+    pub future: Option<u64>,
+    /// Its coroutines, the outermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// A task that was listed.
+struct Listed {
+    task: TaskObject,
+    name: Option<Arc<str>>,
+    checked: Instant,
+}
+
+pub struct Known {
+    pub pid: u32,
+    /// By the address and the check word of a code object.
+    kinds: Cache<(u64, u32), Kind>,
+    /// By the coroutine.
+    tasks: HashMap<u64, Listed>,
+    /// Whether asyncio has had tasks.
+    has_tasks: bool,
+    /// The version of the memory map in which no table of offsets was found (3.14 and newer).
+    searched: Option<u64>,
+    offsets: Option<AsyncioOffsets>,
+    /// When all tasks were last listed with what they do.
+    listed_all: Option<Instant>,
+}
+
+impl Known {
+    pub fn new(pid: u32) -> Self {
+        Self {
+            pid,
+            kinds: Cache::new(KINDS_MAX),
+            tasks: HashMap::default(),
+            has_tasks: false,
+            searched: None,
+            offsets: None,
+            listed_all: None,
+        }
+    }
+
+    /// Whether asyncio has had tasks.
+    pub fn has_tasks(&self) -> bool {
+        self.has_tasks
+    }
+
+    /// The coroutine of the task that runs in a stack: the outermost of the innermost run of coroutines. A task can start
+    /// another one eagerly, which then runs inside it.
+    pub fn coroutine(&mut self, stack: &Stack, python: &Attached) -> Option<Coroutine> {
+        let sample = &stack.sample;
+        let runs = sample.generators.iter().zip(sample.generator_frames).filter(|(frame, _)| **frame != 0);
+        for (frame, number) in runs {
+            let Some(code) = stack.frames.get(usize::from(number)) else { continue };
+            let object = coroutines::of_frame(python, *frame);
+            let is_coroutine = match self.kind(*code, object, python) {
+                Some(Kind::Coroutine) => true,
+                Some(Kind::Generator) => self.tasks.contains_key(&object),
+                None => false,
+            };
+            if is_coroutine {
+                return Some(Coroutine { object, code: *code });
+            }
+        }
+        None
+    }
+
+    /// All code objects of a kind make objects of one type.
+    fn kind(&mut self, code: RawFrame, object: u64, python: &Attached) -> Option<Kind> {
+        let key = (code.address, code.check());
+        if let Some(kind) = self.kinds.get(&key) {
+            return Some(*kind);
+        }
+        let memory = Pages::new(self.pid);
+        let kind = match &*Objects::within(LIST_MAX, &memory, python).kind(object)? {
+            "coroutine" => Kind::Coroutine,
+            "generator" | "async_generator" => Kind::Generator,
+            _ => return None,
+        };
+        self.kinds.insert(key, kind);
+        Some(kind)
+    }
+
+    /// What asyncio calls the task of a coroutine. `None` if it is not asyncio's, or could not be looked up before it ended.
+    pub fn name(
+        &mut self,
+        coroutine: u64,
+        lookups: &mut Lookups,
+        watched: &Watched,
+        maps_read: u64,
+    ) -> Option<Arc<str>> {
+        let python = watched.python.as_deref()?;
+        let now = Instant::now();
+        if !self.check(coroutine, now) {
+            let Lookups(bucket) = lookups;
+            if !bucket.spend(Duration::ZERO, now).is_zero() {
+                return None;
+            }
+            self.list(python, watched, maps_read, now);
+            bucket.spend(now.elapsed(), Instant::now());
+        }
+        let listed = self.tasks.get_mut(&coroutine)?;
+        if listed.name.is_none() {
+            let memory = Pages::new(self.pid);
+            let objects = Objects::within(LIST_MAX, &memory, python);
+            listed.name = task_objects::name(&objects, listed.task.name).map(Arc::from);
+        }
+        listed.name.clone()
+    }
+
+    /// Whether the coroutine's task is known and still has it.
+    fn check(&mut self, coroutine: u64, now: Instant) -> bool {
+        let Some(listed) = self.tasks.get_mut(&coroutine) else { return false };
+        if now.saturating_duration_since(listed.checked) < BELIEVED {
+            return true;
+        }
+        let (mut own, mut name) = ([0; 8], [0; 8]);
+        let read = ProcessMemory::new(self.pid)
+            .read_many(&mut [(listed.task.coroutine_at, &mut own), (listed.task.name_at, &mut name)]);
+        if read.is_err() || u64::from_ne_bytes(own) != coroutine {
+            return false;
+        }
+        let name = u64::from_ne_bytes(name);
+        if name != listed.task.name {
+            (listed.task.name, listed.name) = (name, None);
+        }
+        listed.checked = now;
+        true
+    }
+
+    /// Lists all tasks with what they do, if that is due and affordable.
+    pub fn list_all(
+        &mut self,
+        lookups: &mut Lookups,
+        watched: &Watched,
+        maps_read: u64,
+        at_the_end: bool,
+    ) -> Option<Vec<Alive>> {
+        let Lookups(bucket) = lookups;
+        let (now, python) = (Instant::now(), watched.python.as_deref()?);
+        let is_due = self.listed_all.is_none_or(|last| now.saturating_duration_since(last) >= LIST_EVERY);
+        if !self.has_tasks || !is_due || at_the_end || !bucket.spend(Duration::ZERO, now).is_zero() {
+            return None;
+        }
+        self.listed_all = Some(now);
+        let found = self.look(python, watched, maps_read, |memory, objects, source| {
+            let mut codes = Codes::default();
+            let alive = |task: tasks::Task| {
+                let frames = task.frames.iter().filter_map(|at| codes.frame(memory, python, at.frame)).collect();
+                let name = task.name.map(Arc::from);
+                Alive {
+                    address: task.object.address,
+                    name,
+                    state: task.state,
+                    awaits: task.awaits.first().copied(),
+                    future: task.future,
+                    frames,
+                }
+            };
+            tasks::all(source, objects).into_iter().map(alive).collect::<Vec<Alive>>()
+        });
+        bucket.spend(now.elapsed(), Instant::now());
+        found.filter(|found| !found.is_empty())
+    }
+
+    /// Looks at the interpreter with what finds its tasks.
+    fn look<T>(
+        &mut self,
+        python: &Attached,
+        watched: &Watched,
+        maps_read: u64,
+        with: impl FnOnce(&Pages, &Objects<'_>, Source<'_>) -> T,
+    ) -> Option<T> {
+        let layout = kernel_layout(&python.layout, None).filter(|_| !python.layout.free_threaded)?;
+        if self.offsets.is_none() && self.searched != Some(maps_read) {
+            self.searched = Some(maps_read);
+            self.offsets = task_objects::offsets(self.pid, python, watched.mappings());
+        }
+        let memory = Pages::new(self.pid);
+        let objects = Objects::within(LIST_MAX, &memory, python);
+        let states = states::all(&memory, python, 0).unwrap_or_default();
+        let source = Source { layout: &layout, states: &states, offsets: self.offsets.as_ref() };
+        Some(with(&memory, &objects, source))
+    }
+
+    fn list(&mut self, python: &Attached, watched: &Watched, maps_read: u64, now: Instant) {
+        let tasks = self.look(python, watched, maps_read, |_, objects, source| {
+            task_objects::all(objects, source.layout, source.states, source.offsets).0
+        });
+        let tasks = tasks.unwrap_or_default();
+        if tasks.is_empty() {
+            return; // the sets are read while the program changes them
+        }
+        self.has_tasks = true;
+        let mut before = std::mem::take(&mut self.tasks);
+        self.tasks = tasks
+            .into_iter()
+            .map(|task| {
+                let same = before.remove(&task.coroutine).filter(|known| known.task == task);
+                (task.coroutine, Listed { task, name: same.and_then(|known| known.name), checked: now })
+            })
+            .collect();
+    }
+}

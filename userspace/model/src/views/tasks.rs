@@ -1,0 +1,118 @@
+//! Tasks of event loops: what each computes, and where each blocks its loop.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::own_line;
+use crate::families::cpu::CpuSum;
+use crate::families::tasks::Status;
+use crate::families::{Sampled, Times};
+use crate::{FrameId, Model, ProcessRef, Selection, TaskId, WaitReason};
+
+/// What a task has done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TaskRow {
+    pub task: TaskId,
+    pub cpu: CpuSum,
+    /// Its sleeps, other than waits for the GIL. Each blocks the loop.
+    pub blocked: Times,
+    /// `None` if it has ended or was never listed.
+    pub status: Option<Status>,
+}
+
+/// A task's time at a line of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TaskLine {
+    pub frame: Option<FrameId>,
+    pub cpu: CpuSum,
+    pub blocked: Times,
+}
+
+/// A line that blocks an event loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockedRow {
+    pub process: ProcessRef,
+    pub frame: Option<FrameId>,
+    pub tasks: BTreeSet<TaskId>,
+    pub times: Times,
+    pub sampled: Sampled,
+    /// The reason with the most time.
+    pub reason: WaitReason,
+}
+
+/// The tasks that have run, blocked their loop or are alive: the busiest first.
+pub fn tasks(model: &Model, selection: &Selection) -> Vec<TaskRow> {
+    let mut sums: BTreeMap<TaskId, (CpuSum, Times)> = BTreeMap::new();
+    for (place, sum) in model.cpu().sums(selection) {
+        if let Some(task) = model.tasks().of(place.stack) {
+            sums.entry(task).or_default().0.add(sum);
+        }
+    }
+    for (key, sum) in model.offcpu().sums(selection) {
+        if let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason != WaitReason::Gil) {
+            sums.entry(task).or_default().1.add(sum.times);
+        }
+    }
+    for (task, of) in model.tasks().alive() {
+        if selection.has_process(of.process) && selection.tid.is_none() {
+            sums.entry(task).or_default();
+        }
+    }
+    let row = |(task, (cpu, blocked)): (TaskId, (CpuSum, Times))| TaskRow {
+        task,
+        cpu,
+        blocked: blocked.settled(),
+        status: model.tasks().status(task).copied(),
+    };
+    let mut rows: Vec<TaskRow> = sums.into_iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.cpu.time.saturating_add(row.blocked.total)));
+    rows
+}
+
+/// Where a task spent its time, most first.
+pub fn task_lines(model: &Model, selection: &Selection, task: TaskId) -> Vec<TaskLine> {
+    let mut lines: BTreeMap<Option<FrameId>, TaskLine> = BTreeMap::new();
+    let is_its = |stack| model.tasks().of(stack) == Some(task);
+    for (place, sum) in model.cpu().sums(selection).into_iter().filter(|(place, _)| is_its(place.stack)) {
+        lines.entry(own_line(model, place.stack)).or_default().cpu.add(sum);
+    }
+    let sleeps = model.offcpu().sums(selection).into_iter();
+    for (key, sum) in sleeps.filter(|(key, _)| is_its(key.place.stack) && key.reason != WaitReason::Gil) {
+        lines.entry(own_line(model, key.place.stack)).or_default().blocked.add(sum.times);
+    }
+    let line = |(frame, line): (_, TaskLine)| TaskLine { frame, blocked: line.blocked.settled(), ..line };
+    let mut lines: Vec<TaskLine> = lines.into_iter().map(line).collect();
+    lines.sort_by_key(|line| Reverse(line.cpu.time.saturating_add(line.blocked.total)));
+    lines
+}
+
+/// The lines that block event loops, most time first.
+pub fn blocked_loops(model: &Model, selection: &Selection) -> Vec<BlockedRow> {
+    let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), (BlockedRow, BTreeMap<WaitReason, u64>)> = BTreeMap::new();
+    for (key, sum) in model.offcpu().sums(selection) {
+        let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason != WaitReason::Gil) else { continue };
+        let (process, frame) = (key.place.process, own_line(model, key.place.stack));
+        let (row, reasons) = rows.entry((process, frame)).or_insert_with(|| {
+            let row = BlockedRow {
+                process,
+                frame,
+                tasks: BTreeSet::new(),
+                times: Times::default(),
+                sampled: Sampled::default(),
+                reason: key.reason,
+            };
+            (row, BTreeMap::new())
+        });
+        row.tasks.insert(task);
+        row.times.add(sum.times);
+        row.sampled.add(sum.sampled);
+        *reasons.entry(key.reason).or_default() += sum.times.total.0;
+    }
+    let row = |(row, reasons): (BlockedRow, BTreeMap<WaitReason, u64>)| {
+        let most = reasons.into_iter().max_by_key(|(_, time)| *time);
+        BlockedRow { times: row.times.settled(), reason: most.map_or(row.reason, |(reason, _)| reason), ..row }
+    };
+    let mut rows: Vec<BlockedRow> = rows.into_values().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.times.total));
+    rows
+}
