@@ -223,12 +223,15 @@ impl Reader<'_> {
     fn code(&self, free_threaded: bool) -> Result<Code, DebugOffsetsError> {
         const NAME: &str = "code_object";
         let pointer = |field| self.offset(NAME, field, 8);
+        let argcount = self.offset(NAME, "argcount", 4)?;
         Ok(Code {
             size: self.size(NAME, "size")?,
-            argcount: self.offset(NAME, "argcount", 4)?,
+            argcount,
             posonlyargcount: None,
             kwonlyargcount: None,
-            flags: None,
+            // It precedes `co_argcount` (`_PyCode_DEF` in
+            // https://github.com/python/cpython/blob/v3.14.0/Include/cpython/code.h).
+            flags: argcount.checked_sub(4),
             firstlineno: self.offset(NAME, "firstlineno", 4)?,
             name: pointer("name")?,
             qualname: Some(pointer("qualname")?),

@@ -68,8 +68,14 @@ pub struct CodeObject {
     pub function: Arc<str>,
     pub file: Arc<str>,
     pub first_line: u32,
+    /// `co_flags`; 0 if unknown.
+    flags: u32,
     lines: Lines,
 }
+
+/// `CO_COROUTINE` and `CO_ITERABLE_COROUTINE`
+/// (<https://github.com/python/cpython/blob/v3.14.0/Include/cpython/code.h>, the same since 3.6).
+const COROUTINE: u32 = 0x80 | 0x100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Lines {
@@ -121,6 +127,11 @@ impl CodeObject {
     /// Whether the line table could be read but was not.
     pub fn leaves_out_lines(&self) -> bool {
         matches!(self.lines, Lines::NotRead(size) if size <= LONG_MAX)
+    }
+
+    /// Whether calling its function makes a coroutine.
+    pub fn is_coroutine(&self) -> bool {
+        self.flags & COROUTINE != 0
     }
 
     pub fn has_long_table(&self) -> bool {
@@ -205,7 +216,13 @@ pub fn read_code(
         None if table_size > LINE_TABLE_LIMIT => Lines::NotRead(table_size),
         None => Lines::Short(LineTable { format, first_line, bytes: table.into() }),
     };
-    Ok(CodeObject { function: name.decode(&name_bytes), file: file.decode(&file_bytes), first_line, lines })
+    Ok(CodeObject {
+        function: name.decode(&name_bytes),
+        file: file.decode(&file_bytes),
+        first_line,
+        flags: code.flags,
+        lines,
+    })
 }
 
 fn unreadable(error: &io::Error) -> Reason {
@@ -251,6 +268,7 @@ pub fn qualified(layout: &Layout) -> u32 {
 struct Fields {
     object_type: u64,
     first_line: i32,
+    flags: u32,
     name: u64,
     file: u64,
     table: u64,
@@ -260,11 +278,12 @@ struct Fields {
 
 impl Fields {
     fn of(window: &[u8], layout: &Layout) -> Self {
-        let line_bit = layout.code.firstlineno % 8 * 8;
         let words = check_words(layout).step_by(8).map(|offset| word(window, offset));
+        let int = |offset: u32| (word(window, offset & !7) >> (offset % 8 * 8)) as u32;
         Self {
             object_type: word(window, layout.object.type_),
-            first_line: (word(window, line_word(layout)) >> line_bit) as i32,
+            first_line: int(layout.code.firstlineno) as i32,
+            flags: layout.code.flags.map_or(0, int),
             name: word(window, qualified(layout)),
             file: word(window, layout.code.filename),
             table: word(window, layout.code.linetable),

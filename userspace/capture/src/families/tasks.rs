@@ -79,16 +79,12 @@ impl Collector for Tasks {
     fn task_of(&mut self, stack: &Stack, context: &mut Context) -> Option<TaskId> {
         let maps_read = context.processes.maps_read();
         let (watched, _) = context.processes.get(stack.sample.header.pid)?;
-        let python = watched.python.clone()?;
         let process = watched.id;
         let known = self.processes.entry(process).or_insert_with(|| Known::new(watched.pid));
-        let coroutine = known.coroutine(stack, &python)?;
-        let code = watched.names.code(coroutine.code)?;
+        let coroutine = known.coroutine(stack, watched)?;
         let name = known.name(coroutine.object, &mut self.lookups, watched, maps_read);
         let kind = if known.has_tasks() { TaskKind::Asyncio } else { TaskKind::Coroutine };
-        let (function, file) = (Arc::clone(&code.function), Arc::clone(&code.file));
-        let code = Frame::python(function, file, None, Some(code.first_line));
-        let task = self.names.identify((process, kind), code, name, context)?;
+        let task = self.names.identify((process, kind), coroutine.function, name, context)?;
         self.have_run.insert(task);
         Some(task)
     }

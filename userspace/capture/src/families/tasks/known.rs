@@ -30,22 +30,15 @@ const LISTS_SAVED_MAX: Duration = Duration::from_millis(100);
 const LIST_MAX: Duration = Duration::from_millis(50);
 /// How long it is believed that a task still has its coroutine.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// Code objects whose kind is remembered; the least recently used are evicted.
-const KINDS_MAX: usize = 4096;
+/// Code objects that are remembered; the least recently used are evicted.
+const CODES_MAX: usize = 4096;
 
 /// A coroutine that runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Coroutine {
     pub object: u64,
-    pub code: RawFrame,
-}
-
-/// What code runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Coroutine,
-    /// Some are coroutines, made by `types.coroutine`.
-    Generator,
+    /// Its function, at its first line.
+    pub function: Frame,
 }
 
 /// Limits how often the tasks of processes are listed.
@@ -79,8 +72,8 @@ struct Listed {
 
 pub struct Known {
     pub pid: u32,
-    /// By the address and the check word of a code object.
-    kinds: Cache<(u64, u32), Kind>,
+    /// The functions of code objects, by address and check word; `None` for one that makes no coroutines.
+    functions: Cache<(u64, u32), Option<Frame>>,
     /// By the coroutine.
     tasks: HashMap<u64, Listed>,
     /// Whether asyncio has had tasks.
@@ -96,7 +89,7 @@ impl Known {
     pub fn new(pid: u32) -> Self {
         Self {
             pid,
-            kinds: Cache::new(KINDS_MAX),
+            functions: Cache::new(CODES_MAX),
             tasks: HashMap::default(),
             has_tasks: false,
             searched: None,
@@ -112,38 +105,33 @@ impl Known {
 
     /// The coroutine of the task that runs in a stack: the outermost of the innermost run of coroutines. A task can start
     /// another one eagerly, which then runs inside it.
-    pub fn coroutine(&mut self, stack: &Stack, python: &Attached) -> Option<Coroutine> {
+    pub fn coroutine(&mut self, stack: &Stack, watched: &Watched) -> Option<Coroutine> {
+        let python = watched.python.as_deref()?;
         let sample = &stack.sample;
         let runs = sample.generators.iter().zip(sample.generator_frames).filter(|(frame, _)| **frame != 0);
         for (frame, number) in runs {
             let Some(code) = stack.frames.get(usize::from(number)) else { continue };
-            let object = coroutines::of_frame(python, *frame);
-            let is_coroutine = match self.kind(*code, object, python) {
-                Some(Kind::Coroutine) => true,
-                Some(Kind::Generator) => self.tasks.contains_key(&object),
-                None => false,
-            };
-            if is_coroutine {
-                return Some(Coroutine { object, code: *code });
+            if let Some(function) = self.function(*code, watched) {
+                return Some(Coroutine { object: coroutines::of_frame(python, *frame), function });
             }
         }
         None
     }
 
-    /// All code objects of a kind make objects of one type.
-    fn kind(&mut self, code: RawFrame, object: u64, python: &Attached) -> Option<Kind> {
-        let key = (code.address, code.check());
-        if let Some(kind) = self.kinds.get(&key) {
-            return Some(*kind);
+    /// The function of a code object that makes coroutines.
+    fn function(&mut self, raw: RawFrame, watched: &Watched) -> Option<Frame> {
+        let key = (raw.address, raw.check());
+        if let Some(function) = self.functions.get(&key) {
+            return function.clone();
         }
-        let memory = Pages::new(self.pid);
-        let kind = match &*Objects::within(LIST_MAX, &memory, python).kind(object)? {
-            "coroutine" => Kind::Coroutine,
-            "generator" | "async_generator" => Kind::Generator,
-            _ => return None,
-        };
-        self.kinds.insert(key, kind);
-        Some(kind)
+        let code = watched.names.code(raw)?;
+        let (function, file) = (Arc::clone(&code.function), Arc::clone(&code.file));
+        let frame = Frame::python(function, file, Some(code.first_line), Some(code.first_line));
+        let function = code.is_coroutine().then_some(frame);
+        if raw.check() != 0 {
+            self.functions.insert(key, function.clone());
+        }
+        function
     }
 
     /// What asyncio calls the task of a coroutine. `None` if it is not asyncio's, or could not be looked up before it ended.

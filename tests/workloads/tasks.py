@@ -1,0 +1,158 @@
+"""Tasks that know what they cost: tasks.py MODE SECONDS
+
+asyncio, uvloop: a server with tasks that compute, that sleep and read without awaiting, and that wait.
+eager: a task that starts another eagerly (3.12 and newer).
+requests: more short tasks than pyobs tells apart.
+alone: coroutines that no event loop runs.
+
+Prints a JSON line with the CPU time of each task, and for how long each blocked the loop.
+"""
+import json, os, socket, sys, threading, time
+
+MODE, SECONDS = sys.argv[1], float(sys.argv[2])
+facts = {"pid": os.getpid(), "cpu_s": {}, "blocked_s": {}, "blocked": {}}
+# The part of a round of 100 ms for which each of these computes.
+PARTS = {"first": 0.08, "second": 0.16, "third": 0.32}
+
+
+def add(kind, name, amount):
+    facts[kind][name] = facts[kind].get(name, 0) + amount
+
+
+def spin(name, seconds):
+    """Computes in a generator, which a function calls that is not a coroutine."""
+    begun = time.thread_time()
+    while time.thread_time() - begun < seconds:
+        sum(number * number for number in range(200))
+    add("cpu_s", name, time.thread_time() - begun)
+
+
+def blocks(name, call):
+    begun = time.monotonic()
+    call()
+    add("blocked_s", name, time.monotonic() - begun)
+    add("blocked", name, 1)
+
+
+if MODE == "alone":
+
+    class Tick:
+        def __await__(self):
+            yield
+
+    async def inner(name):
+        spin(name, PARTS[name] / 10)
+        await Tick()
+
+    async def outer_a():
+        while True:
+            await inner("first")
+
+    async def outer_b():
+        while True:
+            await inner("third")
+
+    coroutines, until = [outer_a(), outer_b()], time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        for coroutine in coroutines:
+            coroutine.send(None)
+    print(json.dumps(facts), flush=True)
+    os._exit(0)
+
+import asyncio
+
+
+async def compute_inner(name):
+    spin(name, PARTS[name] / 4)
+    await asyncio.sleep(0.1 / 4)
+
+
+async def compute(name):
+    while True:
+        await compute_inner(name)
+
+
+async def sleeper():
+    while True:
+        blocks("sleeper", lambda: time.sleep(0.06))
+        await asyncio.sleep(0.2)
+
+
+async def reader(connection):
+    while True:
+        connection.sendall(b"?")
+        blocks("reader", lambda: connection.recv(1))
+        await asyncio.sleep(0.3)
+
+
+async def on_event(event):
+    await event.wait()
+
+
+async def on_task(task):
+    await task
+
+
+async def request(number):
+    spin("requests", 0.002)
+    await asyncio.sleep(0)
+
+
+async def requests():
+    number = 0
+    while True:
+        number += 1
+        await asyncio.create_task(request(number))
+
+
+async def eager_child():
+    spin("child", 0.02)
+    await asyncio.sleep(0)
+
+
+async def eager_parent():
+    while True:
+        spin("parent", 0.01)
+        await asyncio.create_task(eager_child())
+
+
+def named(coroutine, name):
+    task = asyncio.ensure_future(coroutine)
+    if hasattr(task, "set_name"):
+        task.set_name(name)
+    return task
+
+
+def answers(connection):
+    while connection.recv(1):
+        time.sleep(0.08)
+        connection.sendall(b"!")
+
+
+async def main():
+    event = asyncio.Event()
+    if MODE == "requests":
+        asyncio.ensure_future(requests())
+    elif MODE == "eager":
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        asyncio.get_running_loop().call_soon(lambda: asyncio.Task(eager_parent(), name="parent"))
+    else:
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=answers, args=(theirs,), daemon=True).start()
+        tasks = [named(compute(name), name) for name in PARTS]
+        tasks += [named(sleeper(), "sleeper"), named(reader(ours), "reader")]
+        waiters = [named(on_event(event), "waiter-%d" % number) for number in range(40)]
+        tasks += waiters + [named(on_task(waiters[number]), "follower-%d" % number) for number in range(5)]
+        facts["awaits"] = {"follower-%d" % number: "waiter-%d" % number for number in range(5)}
+    await asyncio.sleep(SECONDS)
+    everyone = asyncio.all_tasks()
+    facts["all"] = sorted(task.get_name() for task in everyone if hasattr(task, "get_name"))
+    print(json.dumps(facts), flush=True)
+    os._exit(0)
+
+
+if MODE == "uvloop":
+    import uvloop
+
+    uvloop.install()
+asyncio.run(main())
