@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     };
     cases.extend(few.map(|(name, body)| of_3_12(name, body)));
     let container = of_3_12("a_container_is_named_and_its_limit_is_a_finding", container::container);
-    cases.push(container.needs(container::root()));
+    cases.push(container.needs(pyobs_tests::control_group::root()));
     cases.push(case("a_process_that_does_not_exist_is_an_error", absent));
     pyobs_tests::run(cases.into_iter().map(Case::beside).collect())
 }

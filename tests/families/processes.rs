@@ -9,6 +9,8 @@ mod born;
 mod many;
 #[path = "processes/mappings.rs"]
 mod mappings;
+#[path = "processes/places.rs"]
+mod places;
 #[path = "processes/strange.rs"]
 mod strange;
 #[path = "processes/strangers.rs"]
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     cases.extend(many::cases());
     cases.extend(mappings::cases());
     cases.extend(strangers::cases());
+    cases.extend(places::cases());
     pyobs_tests::run(cases)
 }
 

@@ -1,5 +1,7 @@
 //! Tests the family `tasks` against programs that know which task they ran, and for how long.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -29,6 +29,7 @@
 
 pub mod compare;
 mod compiler;
+pub mod control_group;
 pub mod flaky;
 mod folded;
 mod folder;

@@ -25,7 +25,7 @@ const ENGINES: [(&str, &str); 4] =
     [("docker-", "docker"), ("libpod-", "podman"), ("cri-containerd-", "containerd"), ("crio-", "cri-o")];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Container {
+pub struct Named {
     /// `docker`, `podman`, `containerd` or `cri-o`, if the control group says.
     pub engine: Option<&'static str>,
     pub id: String,
@@ -62,14 +62,14 @@ impl Group {
     }
 
     /// The container that the group, or one above it, belongs to.
-    pub fn container(&self) -> Option<Container> {
+    pub fn container(&self) -> Option<Named> {
         let parts: Vec<&str> = self.path.split('/').collect();
         let (index, (engine, id)) =
             parts.iter().enumerate().rev().find_map(|(index, part)| Some((index, id(part)?)))?;
         let above = index.checked_sub(1).map(|above| parts[above]);
         let engine = engine.or_else(|| (above == Some("docker")).then_some("docker"));
         let pod = parts[..index].iter().rev().find_map(|part| pod(part));
-        Some(Container { engine, id: id.to_owned(), pod })
+        Some(Named { engine, id: id.to_owned(), pod })
     }
 
     /// Where the group's files are, with the usual mount points.
@@ -134,7 +134,7 @@ pub struct Names {
     pub namespace: Option<String>,
 }
 
-impl Container {
+impl Named {
     /// Names below a root folder, which is `/` except in tests.
     pub fn names(&self, root: &Path) -> Names {
         if let Some(uid) = &self.pod {
@@ -259,7 +259,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let of = |pod: Option<&str>| Container { engine: None, id: HEX.to_owned(), pod: pod.map(str::to_owned) };
+        let of = |pod: Option<&str>| Named { engine: None, id: HEX.to_owned(), pod: pod.map(str::to_owned) };
         assert_eq!(of(None).names(root.path()), Names::default());
         write(
             "var/lib/containers/storage/overlay-containers/containers.json",

@@ -29,6 +29,7 @@ pub mod memory;
 pub mod native;
 mod pattern;
 mod pipeline;
+mod placements;
 mod prefetch;
 pub mod privileges;
 mod process_maps;

@@ -37,7 +37,7 @@ use crate::pipeline::stacks::Stacks;
 use crate::registry;
 
 pub use self::error::{CaptureError, StartError};
-pub use self::options::{Options, Targets, Walk};
+pub use self::options::{Matching, Options, Targets, Walk};
 use self::poll_schedule::{News, PollSchedule};
 use self::requested::Requested;
 
@@ -129,7 +129,7 @@ impl Session {
     fn scan(&mut self, targets: &Targets) -> Result<(), StartError> {
         let Context { processes, object, events, notes, .. } = &mut self.pipeline.context;
         let pids = match targets {
-            Targets::All => machine::processes().map_err(StartError::Scan)?,
+            Targets::All | Targets::Matching(_) => machine::processes().map_err(StartError::Scan)?,
             Targets::Pids(pids) => {
                 pids.iter().try_for_each(|pid| machine::check_target(*pid))?;
                 machine::descendants(pids).map_err(StartError::Scan)?
@@ -141,6 +141,11 @@ impl Session {
         };
         for pid in pids {
             processes.begin(pid, object, events);
+        }
+        if matches!(targets, Targets::Matching(_)) && processes.running().next().is_none() {
+            notes.push(
+                "no Python process that runs now matches; those that start later are watched if they do".to_owned(),
+            );
         }
         if let Targets::Pids(pids) = targets {
             for pid in pids.iter().filter(|pid| !processes.is_python(**pid)) {

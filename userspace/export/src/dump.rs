@@ -4,10 +4,9 @@ mod tasks;
 
 use std::fmt::Write as _;
 
+use pyobs_model::Container;
 use pyobs_model::Nanos;
-use pyobs_model::dump::{
-    Awaited, ContainerDump, Dump, DumpFrame, Holder, ProcessDump, Role, StackState, State, ThreadDump, What,
-};
+use pyobs_model::dump::{Awaited, Dump, DumpFrame, Holder, ProcessDump, Role, StackState, State, ThreadDump, What};
 use pyobs_model::number::{plural, time};
 
 use crate::escape;
@@ -38,7 +37,7 @@ pub fn text(dump: &Dump) -> String {
 }
 
 /// `container web (docker 3f4a9c0e5d7b, image python:3.12)`
-fn described(container: &ContainerDump) -> String {
+fn described(container: &Container) -> String {
     let engine = container.engine.as_deref().unwrap_or("id");
     let id = container.id.get(..12).unwrap_or(&container.id);
     let mut words = format!("container {} ({engine} {id}", escape::line(container.short_name(), NAME));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::event::Container;
 use crate::findings::Finding;
 use crate::report::FrameOut;
 use crate::{FrameKind, Pid, Tid, WaitReason, package};
@@ -44,7 +45,7 @@ pub struct ProcessDump {
     pub python: Arc<str>,
     /// Its control group, from the root of the hierarchy.
     pub cgroup: Option<String>,
-    pub container: Option<ContainerDump>,
+    pub container: Option<Container>,
     /// The CPU limit of its control group, or of one above.
     pub limit: Option<CpuLimit>,
     pub threads: Vec<ThreadDump>,
@@ -52,28 +53,6 @@ pub struct ProcessDump {
     pub tasks: Option<Vec<TaskDump>>,
     /// Children that have ended, and whose exit status it has not collected.
     pub zombies: Vec<Zombie>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ContainerDump {
-    /// `docker`, `podman`, `containerd` or `cri-o`.
-    pub engine: Option<String>,
-    pub id: String,
-    pub name: Option<String>,
-    pub image: Option<String>,
-    /// In Kubernetes: the unique id and the name of the pod, and its namespace.
-    pub pod_uid: Option<String>,
-    pub pod: Option<String>,
-    pub namespace: Option<String>,
-}
-
-impl ContainerDump {
-    /// The name, else the pod's, else the first digits of the id.
-    pub fn short_name(&self) -> &str {
-        const SHORT: usize = 12;
-        let name = self.name.as_deref().or(self.pod.as_deref());
-        name.unwrap_or_else(|| self.id.get(..SHORT).unwrap_or(&self.id))
-    }
 }
 
 /// A limit of CPU time, and what it has cost since the control group was made.

@@ -1,6 +1,7 @@
 //! Events: the vocabulary that capture, recordings and every display share.
 
 mod memory;
+mod placement;
 mod redundancy;
 mod tasks;
 mod waits;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use self::memory::{
     Arena, ArenaChange, Filled, MemInfoChange, Objects, Resident, Segment, SegmentChange, SegmentKind,
 };
+pub use self::placement::{Container, Placement};
 pub use self::redundancy::{Access, CalledBy, Compared, NativeCall, Pair, PairKind, Sampler, Touched, Watchpoints};
 pub use self::tasks::{Task, TaskKind, TaskState, TaskStatus};
 pub use self::waits::{GilHolder, GilWait, Sleep, WaitReason, Waker};
@@ -108,6 +110,11 @@ pub enum Event {
     ProcessEnd {
         id: ProcessRef,
         at: Nanos,
+    },
+    /// Where a process runs. It follows the process's definition.
+    Placement {
+        process: ProcessRef,
+        placement: Placement,
     },
     Thread {
         process: ProcessRef,
@@ -210,6 +217,7 @@ macro_rules! time {
             | Event::Task { .. }
             | Event::StackTask { .. }
             | Event::Process { .. }
+            | Event::Placement { .. }
             | Event::Thread { .. } => None,
             Event::ProcessEnd { at, .. }
             | Event::Sample(Sample { at, .. })

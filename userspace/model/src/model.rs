@@ -136,6 +136,11 @@ impl Model {
                     self.sums.reassign(&|id| self.processes.resolve(id));
                 }
             }
+            Event::Placement { process, placement } => {
+                if let Some(state) = self.processes.kept(*process) {
+                    state.placement = placement.clone();
+                }
+            }
             Event::ProcessEnd { id, at } => {
                 if let Some(state) = self.processes.kept(*id) {
                     state.ended = Some(*at);

@@ -37,7 +37,7 @@ use crate::families::{Times, eval};
 use crate::findings::{self, Finding};
 use crate::model as held;
 use crate::views::{self, GilShare, Role};
-use crate::{Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid};
+use crate::{Container, Frame, FrameKind, Model, Nanos, Pid, ProcessRef, Selection, Tid};
 
 /// Version of the JSON schema.
 pub const VERSION: u32 = 1;
@@ -120,6 +120,10 @@ pub struct ProcessOut {
     pub ppid: Pid,
     pub command: String,
     pub python: Option<String>,
+    pub user: Option<String>,
+    /// Its control group, from the root of the hierarchy.
+    pub cgroup: Option<String>,
+    pub container: Option<Container>,
     pub started_s: Option<f64>,
     pub ended_s: Option<f64>,
     pub samples: u64,
@@ -335,6 +339,9 @@ fn processes(model: &Model, selection: &Selection) -> Vec<ProcessOut> {
             ppid: state.process.ppid,
             command: state.process.command.to_string(),
             python: state.process.python.as_deref().map(str::to_owned),
+            user: state.placement.user.as_deref().map(str::to_owned),
+            cgroup: state.placement.cgroup.as_deref().map(str::to_owned),
+            container: state.placement.container.as_deref().cloned(),
             started_s: state.process.started.map(Nanos::as_secs_f64),
             ended_s: state.ended.map(Nanos::as_secs_f64),
             samples: row.cpu.samples,

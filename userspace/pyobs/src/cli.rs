@@ -85,7 +85,7 @@ pub(crate) struct Record {
     pub(crate) watch: Watch,
 
     /// The command to start and follow, with its arguments
-    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments, conflicts_with = "pid")]
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments, conflicts_with_all = ["pid", "container", "cgroup", "comm", "user"])]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -118,6 +118,23 @@ pub(crate) struct Watch {
     /// Watch only this process and the children that it starts; may be given several times [default: every process]
     #[arg(long = "pid", id = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x3f_ffff))]
     pub(crate) pids: Vec<u32>,
+
+    /// Watch only processes in this container: its name, its pod's name, or the beginning of its id; may be given several
+    /// times
+    #[arg(long = "container", id = "container", value_name = "NAME", conflicts_with = "pid")]
+    pub(crate) containers: Vec<String>,
+
+    /// Watch only processes in this control group or below it; may be given several times
+    #[arg(long = "cgroup", id = "cgroup", value_name = "PATH", conflicts_with = "pid")]
+    pub(crate) cgroups: Vec<String>,
+
+    /// Watch only processes that the kernel calls this, such as gunicorn; may be given several times
+    #[arg(long = "comm", id = "comm", value_name = "NAME", conflicts_with = "pid")]
+    pub(crate) comms: Vec<String>,
+
+    /// Watch only processes of this user, by name or number; may be given several times
+    #[arg(long = "user", id = "user", value_name = "NAME", conflicts_with = "pid")]
+    pub(crate) users: Vec<String>,
 
     /// Take this many samples per second and CPU, from 1 to 20000 [default: 99]
     ///

@@ -15,7 +15,9 @@ use aya_ebpf::{
 use pyobs_abi::{
     control::FAMILY_GIL,
     process::{FRAME_MAX, Layout, PYTHON, Process, WINDOW_MAX},
-    stack::{FRAMES_MAX, Frame, GENERATORS, KERNEL_MAX, NATIVE_MAX, Sample, flags, loop_word, native, native_address, walk},
+    stack::{
+        FRAMES_MAX, Frame, GENERATORS, KERNEL_MAX, NATIVE_MAX, Sample, flags, loop_word, native, native_address, walk,
+    },
 };
 
 use super::{

@@ -1,14 +1,12 @@
 //! The containers of processes, with their names and limits.
 
-use std::path::Path;
-
 use foldhash::HashMap;
-use pyobs_model::dump::{ContainerDump, CpuLimit};
+use pyobs_model::Container;
+use pyobs_model::dump::CpuLimit;
 
-use crate::containers::{Container, Group};
+use crate::containers::Group;
+use crate::placements;
 
-/// Digits of an id that a user has to type.
-const ID_LEAST: usize = 4;
 /// Names in a message.
 const NAMES_MAX: usize = 20;
 
@@ -16,19 +14,15 @@ const NAMES_MAX: usize = 20;
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     pub group: Option<String>,
-    pub container: Option<ContainerDump>,
+    pub container: Option<Container>,
     pub limit: Option<CpuLimit>,
 }
 
 impl Placed {
     /// Whether one of these is its container's name, its pod's, or the beginning of its id.
     pub fn is_in(&self, wanted: &[String]) -> bool {
-        let Some(container) = &self.container else { return false };
-        wanted.iter().any(|wanted| {
-            let names = [&container.name, &container.pod, &container.pod_uid];
-            names.into_iter().flatten().any(|name| name == wanted)
-                || wanted.len() >= ID_LEAST && container.id.starts_with(wanted.as_str())
-        })
+        let container = self.container.as_ref();
+        container.is_some_and(|container| wanted.iter().any(|wanted| placements::is_called(container, wanted)))
     }
 }
 
@@ -47,7 +41,7 @@ impl Containers {
     /// The names of all containers, for a message.
     pub fn names(&self) -> String {
         let containers = self.by_group.values().filter_map(|placed| placed.container.as_ref());
-        let mut names: Vec<&str> = containers.map(ContainerDump::short_name).collect();
+        let mut names: Vec<&str> = containers.map(Container::short_name).collect();
         names.sort_unstable();
         names.dedup();
         names.truncate(NAMES_MAX);
@@ -59,18 +53,6 @@ impl Containers {
 }
 
 fn placed(group: &Group) -> Placed {
-    let container = group.container().map(|container| {
-        let names = container.names(Path::new("/"));
-        let Container { engine, id, pod } = container;
-        ContainerDump {
-            engine: engine.map(str::to_owned),
-            id,
-            name: names.name,
-            image: names.image,
-            pod_uid: pod,
-            pod: names.pod_name,
-            namespace: names.namespace,
-        }
-    });
+    let container = placements::container(group);
     Placed { group: Some(group.path.clone()), container, limit: group.limit() }
 }

@@ -204,8 +204,7 @@ fn task_object(objects: &Objects<'_>, task: u64, tid: Option<u32>) -> Option<Tas
     if &*objects.kind(task)? != "_asyncio.Task" {
         return None;
     }
-    let coroutine = (2..WORDS_MAX).map_while(|index| task.checked_add(POINTER * index));
-    let coroutine =
-        coroutine.filter(|at| objects.word(*at).is_some_and(|value| is_coroutine(objects, value))).next()?;
+    let mut words = (2..WORDS_MAX).map_while(|index| task.checked_add(POINTER * index));
+    let coroutine = words.find(|at| objects.word(*at).is_some_and(|value| is_coroutine(objects, value)))?;
     TaskObject::read(objects, task, tid, coroutine.checked_add(POINTER)?, coroutine)
 }

@@ -83,7 +83,7 @@ impl Collector for Tasks {
         let known = self.processes.entry(process).or_insert_with(|| Known::new(watched.pid));
         let coroutine = known.coroutine(stack, watched)?;
         let name = known.name(coroutine.object, &mut self.lookups, watched, maps_read);
-        let kind = if known.has_tasks() { TaskKind::Asyncio } else { TaskKind::Coroutine };
+        let kind = known.runner(watched);
         let task = self.names.identify((process, kind), coroutine.function, name, context)?;
         self.have_run.insert(task);
         Some(task)

@@ -23,8 +23,9 @@ use crate::kernel::sideband::{Behind, Mapped};
 use crate::loader;
 use crate::machine::{self, Facts};
 use crate::native::Native;
+use crate::placements::Placements;
 use crate::process_maps::{Mapping, Mappings};
-use crate::session::options::Targets;
+use crate::session::options::{Matching, Targets};
 
 use self::token_bucket::TokenBuckets;
 pub use self::watched::Watched;
@@ -61,6 +62,9 @@ struct Pending {
 
 pub struct Processes {
     everything: bool,
+    /// With `everything`: only processes that match.
+    matching: Option<Matching>,
+    placements: Placements,
     start: Nanos,
     watched: HashMap<u32, Watched>,
     pending: HashMap<u32, Pending>,
@@ -85,7 +89,9 @@ pub struct Processes {
 impl Processes {
     pub fn new(targets: &Targets, start: Nanos, native: Native) -> Self {
         Self {
-            everything: *targets == Targets::All,
+            everything: targets.is_everybody(),
+            matching: if let Targets::Matching(matching) = targets { Some(matching.clone()) } else { None },
+            placements: Placements::default(),
             start,
             watched: HashMap::default(),
             pending: HashMap::default(),
@@ -148,6 +154,12 @@ impl Processes {
     /// Whether the user chose certain processes.
     pub fn has_targets(&self) -> bool {
         !self.everything
+    }
+
+    /// Whether the user wants this process, of those that nobody started or named.
+    fn is_wanted(&mut self, pid: u32) -> bool {
+        let Some(matching) = &self.matching else { return true };
+        matching.has(&machine::name(pid), &self.placements.of(pid))
     }
 
     /// With targets: whether any of them is alive.
@@ -354,6 +366,8 @@ impl Processes {
             }
         };
         events.push(Event::Process { id, process: facts.clone() });
+        let placement = self.placements.of(pid);
+        events.push(Event::Placement { process: id, placement: placement.clone() });
         if mappings.left_out() > 0 && before.is_none_or(|watched| watched.mappings.left_out() == 0) {
             events.push(self.lost(Reason::MappingsLeftOut, 1));
         }
@@ -367,6 +381,7 @@ impl Processes {
             python: python.map(Rc::new),
             names: FrameCache::default(),
             facts,
+            placement,
             mappings: Rc::default(),
             placed: None,
             threads: HashMap::default(),

@@ -6,11 +6,14 @@ use pyobs_model::Family;
 
 use crate::families::arena::library::description::Named;
 use crate::families::eval::chosen::Chosen;
+pub use crate::placements::Matching;
 
 /// Which processes are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
     All,
+    /// Those that run in certain places, whenever they start.
+    Matching(Matching),
     /// These and their children.
     Pids(Vec<u32>),
     /// A process that waits to exec another program, from the exec on, and its children. The program is
@@ -19,6 +22,13 @@ pub enum Targets {
         pid: u32,
         program: OsString,
     },
+}
+
+impl Targets {
+    /// Whether processes are watched that no one started or named.
+    pub fn is_everybody(&self) -> bool {
+        matches!(self, Self::All | Self::Matching(_))
+    }
 }
 
 #[derive(Clone, Debug)]

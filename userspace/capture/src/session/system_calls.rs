@@ -60,7 +60,7 @@ fn attach_calls(families: &[Family], requested: &Requested, object: &mut Object)
     let mut points = registry::points(families);
     points.ends.extend(CODE_END);
     object.attach_system_calls(points)?;
-    object.report_mappings(requested.options.targets == Targets::All)
+    object.report_mappings(requested.options.targets.is_everybody())
 }
 
 /// A family that the user requested by name is exact from the beginning, and so is a command that pyobs launches: it may

@@ -138,6 +138,9 @@ impl ReportText<'_> {
             let Some(state) = self.model.process(row.process) else { continue };
             let process = &state.process;
             let python = process.python.as_deref().unwrap_or("-");
+            let container =
+                state.placement.container.as_ref().map(|container| format!("[{}] ", container.short_name()));
+            let command = container.unwrap_or_default() + &process.command;
             self.line(&format!(
                 "{:>10}  {:<SHARE$}  {:>8}  {:>7}  {:<7}  {}",
                 time(row.cpu.time),
@@ -145,7 +148,7 @@ impl ReportText<'_> {
                 grouped(row.cpu.samples),
                 process.pid,
                 escape::line(python, 7),
-                escape::line(&process.command, COMMAND),
+                escape::line(&command, COMMAND),
             ));
         }
         self.rest(busy.len());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::ids::Pid;
-use crate::{Nanos, Process, ProcessRef, Resident, Tid};
+use crate::{Nanos, Placement, Process, ProcessRef, Resident, Tid};
 
 /// Bounds the processes. Beyond it, half are evicted: first those that ended, and of these the ones with the fewest samples.
 /// Families keep twice as many sums by place, so that places are merged across processes before they lose their stacks.
@@ -17,6 +17,7 @@ const THREADS_MAX: usize = 1 << 14;
 pub struct ProcessState {
     pub process: Process,
     pub ended: Option<Nanos>,
+    pub placement: Placement,
     pub threads: BTreeMap<Tid, ThreadState>,
     /// Samples since the recording began.
     pub samples: u64,
@@ -33,7 +34,14 @@ pub struct ThreadState {
 
 impl ProcessState {
     fn new(process: Process) -> Self {
-        Self { process, ended: None, threads: BTreeMap::new(), samples: 0, resident: None }
+        Self {
+            process,
+            ended: None,
+            placement: Placement::default(),
+            threads: BTreeMap::new(),
+            samples: 0,
+            resident: None,
+        }
     }
 
     /// Whether it was running at that time, as far as is known.

@@ -88,31 +88,29 @@ pub fn task_lines(model: &Model, selection: &Selection, task: TaskId) -> Vec<Tas
 
 /// The lines that block event loops, most time first.
 pub fn blocked_loops(model: &Model, selection: &Selection) -> Vec<BlockedRow> {
-    let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), (BlockedRow, BTreeMap<WaitReason, u64>)> = BTreeMap::new();
+    let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), Blocked> = BTreeMap::new();
     for (key, sum) in model.offcpu().sums(selection) {
         let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason != WaitReason::Gil) else { continue };
-        let (process, frame) = (key.place.process, own_line(model, key.place.stack));
-        let (row, reasons) = rows.entry((process, frame)).or_insert_with(|| {
-            let row = BlockedRow {
-                process,
-                frame,
-                tasks: BTreeSet::new(),
-                times: Times::default(),
-                sampled: Sampled::default(),
-                reason: key.reason,
-            };
-            (row, BTreeMap::new())
-        });
+        let row = rows.entry((key.place.process, own_line(model, key.place.stack))).or_default();
         row.tasks.insert(task);
         row.times.add(sum.times);
         row.sampled.add(sum.sampled);
-        *reasons.entry(key.reason).or_default() += sum.times.total.0;
+        *row.reasons.entry(key.reason).or_default() += sum.times.total.0;
     }
-    let row = |(row, reasons): (BlockedRow, BTreeMap<WaitReason, u64>)| {
-        let most = reasons.into_iter().max_by_key(|(_, time)| *time);
-        BlockedRow { times: row.times.settled(), reason: most.map_or(row.reason, |(reason, _)| reason), ..row }
+    let row = |((process, frame), row): ((ProcessRef, Option<FrameId>), Blocked)| {
+        let reason = row.reasons.into_iter().max_by_key(|(_, time)| *time)?.0;
+        Some(BlockedRow { process, frame, tasks: row.tasks, times: row.times.settled(), sampled: row.sampled, reason })
     };
-    let mut rows: Vec<BlockedRow> = rows.into_values().map(row).collect();
+    let mut rows: Vec<BlockedRow> = rows.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| Reverse(row.times.total));
     rows
+}
+
+/// The sums of a line that blocks an event loop.
+#[derive(Default)]
+struct Blocked {
+    tasks: BTreeSet<TaskId>,
+    times: Times,
+    sampled: Sampled,
+    reasons: BTreeMap<WaitReason, u64>,
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
-use pyobs_capture::session::{Options, Session, Targets, Walk};
+use pyobs_capture::session::{Matching, Options, Session, Targets, Walk};
 use pyobs_model::{Family, History, Model};
 use pyobs_recording::Reader;
 
@@ -76,7 +76,17 @@ fn options(watch: &Watch, targets: Targets) -> Options {
 }
 
 fn targets(watch: &Watch) -> Targets {
-    if watch.pids.is_empty() { Targets::All } else { Targets::Pids(watch.pids.clone()) }
+    let matching = Matching {
+        containers: watch.containers.clone(),
+        cgroups: watch.cgroups.clone(),
+        comms: watch.comms.clone(),
+        users: watch.users.clone(),
+    };
+    match (watch.pids.is_empty(), matching.is_empty()) {
+        (false, _) => Targets::Pids(watch.pids.clone()),
+        (true, false) => Targets::Matching(matching),
+        (true, true) => Targets::All,
+    }
 }
 
 /// Call it on each existing thread once everything is attached.
@@ -133,7 +143,16 @@ mod tests {
     use super::*;
 
     fn watch(rate: Option<u32>, budget: Option<f64>) -> Watch {
-        Watch { pids: Vec::new(), rate, probe: None, budget }
+        Watch {
+            pids: Vec::new(),
+            containers: Vec::new(),
+            cgroups: Vec::new(),
+            comms: Vec::new(),
+            users: Vec::new(),
+            rate,
+            probe: None,
+            budget,
+        }
     }
 
     #[test]

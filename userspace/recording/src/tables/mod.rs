@@ -76,6 +76,7 @@ pub(crate) fn insert(
         Event::StackTask { stack, task } => tasks::of_stack(connection, *stack, *task),
         Event::TaskStatus(status) => tasks::status(connection, status),
         Event::Process { id, process } => processes::process(connection, *id, process),
+        Event::Placement { process, placement } => processes::placement(connection, *process, placement),
         Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
         Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
         Event::Sample(sample) => cpu::sample(&mut often.sample, sample),

@@ -1,8 +1,9 @@
 //! Processes and their threads.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use pyobs_model::{Event, Nanos, Pid, Process, ProcessRef, Tid};
+use pyobs_model::{Container, Event, Nanos, Pid, Placement, Process, ProcessRef, Tid};
 use rusqlite::{Connection, Result, params};
 
 use super::scan::Dense;
@@ -25,6 +26,22 @@ tables! {
         ended_ns: Option<Nanos> = "NULL if it was still running at the end",
     }
 
+    /// Where processes run. Older recordings have no rows.
+    #[insert(OR REPLACE)]
+    PlacementRow in "placements" {
+        #[key] process: ProcessRef = "`processes.id`",
+        uid: Option<u32> = "the user's number on the host",
+        user: Option<Arc<str>> = "the user's name on the host",
+        cgroup: Option<Arc<str>> = "control group, from the root of the hierarchy",
+        container: Option<Arc<str>> = "the container's id; NULL for a process in none, and so are the columns below",
+        engine: Option<Arc<str>> = "`docker`, `podman`, `containerd` or `cri-o`",
+        name: Option<Arc<str>> = "the container's name",
+        image: Option<Arc<str>> = "its image",
+        pod_uid: Option<Arc<str>> = "in Kubernetes: the pod's unique id",
+        pod: Option<Arc<str>> = "the pod's name",
+        namespace: Option<Arc<str>> = "the pod's namespace",
+    }
+
     #[unique(process, tid)]
     #[upsert(named: process, tid => name)]
     ThreadRow in "threads" {
@@ -43,6 +60,44 @@ pub(crate) fn ended(connection: &Connection, id: ProcessRef, at: Nanos) -> Resul
     let sql = "UPDATE processes SET ended_ns = ?2 WHERE id = ?1";
     connection.prepare_cached(sql)?.execute(params![id.0, integer(at.0)])?;
     Ok(())
+}
+
+pub(crate) fn placement(connection: &Connection, process: ProcessRef, placement: &Placement) -> Result<()> {
+    let Placement { uid, user, cgroup, container } = placement.clone();
+    let container = container.as_deref();
+    let text = |text: Option<&str>| text.map(Arc::from);
+    let of = |field: fn(&Container) -> Option<&str>| text(container.and_then(field));
+    let row = PlacementRow {
+        process,
+        uid,
+        user,
+        cgroup,
+        container: of(|container| Some(&container.id)),
+        engine: of(|container| container.engine.as_deref()),
+        name: of(|container| container.name.as_deref()),
+        image: of(|container| container.image.as_deref()),
+        pod_uid: of(|container| container.pod_uid.as_deref()),
+        pod: of(|container| container.pod.as_deref()),
+        namespace: of(|container| container.namespace.as_deref()),
+    };
+    row.insert(connection)
+}
+
+fn placed(row: PlacementRow) -> Placement {
+    let PlacementRow { uid, user, cgroup, container, engine, name, image, pod_uid, pod, namespace, .. } = row;
+    let text = |text: Option<Arc<str>>| text.map(|text| text.to_string());
+    let container = container.map(|id| {
+        Arc::new(Container {
+            engine: text(engine),
+            id: id.to_string(),
+            name: text(name),
+            image: text(image),
+            pod_uid: text(pod_uid),
+            pod: text(pod),
+            namespace: text(namespace),
+        })
+    });
+    Placement { uid, user, cgroup, container }
 }
 
 pub(crate) fn thread(connection: &Connection, process: ProcessRef, tid: Tid, name: &Arc<str>) -> Result<()> {
@@ -71,7 +126,15 @@ pub(crate) fn read(reading: &mut Reading<'_>, merge: &mut Merge<'_>) -> Result<(
         events.push_at(due, Event::Process { id, process: Process { pid, ppid, command, python, started } });
         Some(())
     })?;
-    let (dues, mut due) = (Dues::of(reading)?, Nanos(0));
+    let dues = Rc::new(Dues::of(reading)?);
+    let (of_placements, mut due) = (Rc::clone(&dues), Nanos(0));
+    merge.table(reading, Rows::All, IN_ORDER, move |_, row: PlacementRow, events| {
+        let process = row.process;
+        due = due.max(of_placements.get(process)?);
+        events.push_at(due, Event::Placement { process, placement: placed(row) });
+        Some(())
+    })?;
+    let mut due = Nanos(0);
     merge.table(reading, Rows::All, IN_ORDER, move |_, row: ThreadRow, events| {
         let ThreadRow { process, tid, name } = row;
         due = due.max(dues.get(process)?);

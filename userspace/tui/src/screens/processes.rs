@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use pyobs_model::families::cpu::CpuSum;
 use pyobs_model::views;
-use pyobs_model::{Model, Nanos, ProcessRef, ProcessState};
+use pyobs_model::{Model, Nanos, Placement, ProcessRef, ProcessState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -46,6 +46,9 @@ enum ProcessSort {
     Samples,
     Pid,
     Threads,
+    Memory,
+    User,
+    Container,
     Command,
 }
 
@@ -71,8 +74,15 @@ impl Table for ProcessTable {
     type Sort = ProcessSort;
     type Detail = NoDetail;
 
-    const SORTS: &'static [ProcessSort] =
-        &[ProcessSort::Samples, ProcessSort::Pid, ProcessSort::Threads, ProcessSort::Command];
+    const SORTS: &'static [ProcessSort] = &[
+        ProcessSort::Samples,
+        ProcessSort::Pid,
+        ProcessSort::Threads,
+        ProcessSort::Memory,
+        ProcessSort::User,
+        ProcessSort::Container,
+        ProcessSort::Command,
+    ];
 
     /// All processes, whatever the user picked before, each followed by its threads.
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<ProcessLine>> {
@@ -94,7 +104,10 @@ impl Table for ProcessTable {
 
     fn matches(&self, row: &ProcessLine, filter: &Filter, model: &Model) -> bool {
         model.process(row.picked.process).is_some_and(|state| {
-            filter.matches(&state.process.command) || filter.matches(&state.process.pid.to_string())
+            filter.matches(&state.process.command)
+                || filter.matches(&state.process.pid.to_string())
+                || filter.matches(&user(state))
+                || container(state).is_some_and(|container| filter.matches(container))
         })
     }
 
@@ -105,6 +118,15 @@ impl Table for ProcessTable {
             ProcessSort::Samples => shown.sort_by_key(|it| (Reverse(rows[*it].cpu.time), pid(it))),
             ProcessSort::Pid => shown.sort_by_key(pid),
             ProcessSort::Threads => shown.sort_by_key(|it| (Reverse(state(it).map(|it| it.threads.len())), pid(it))),
+            ProcessSort::Memory => {
+                let bytes = |it: &usize| state(it).and_then(|state| state.resident).map(|(_, resident)| resident.total);
+                shown.sort_by_key(|it| (Reverse(bytes(it)), pid(it)));
+            }
+            ProcessSort::User => shown.sort_by_cached_key(|it| (state(it).map(user), pid(it))),
+            ProcessSort::Container => shown.sort_by_cached_key(|it| {
+                let container = state(it).and_then(container);
+                (container.is_none(), container.map(str::to_owned), pid(it))
+            }),
             ProcessSort::Command => shown.sort_by_cached_key(|it| {
                 let command = state(it).map(|it| text::head(text::command(&it.process.command), 256).to_lowercase());
                 (command, pid(it))
@@ -146,6 +168,9 @@ impl Table for ProcessTable {
         head.skip(widths.bar);
         head.right(widths.samples, "SAMPLES", None);
         head.right(4, "THR", sorted.descending(ProcessSort::Threads));
+        head.right(widths.memory, "RSS", sorted.descending(ProcessSort::Memory));
+        head.left(widths.user, "USER", sorted.ascending(ProcessSort::User));
+        head.left(widths.container, "CONTAINER", sorted.ascending(ProcessSort::Container));
         head.left(usize::MAX, "COMMAND", sorted.ascending(ProcessSort::Command));
     }
 
@@ -187,11 +212,18 @@ impl Table for ProcessTable {
         match line.picked.tid {
             None => {
                 row.right(4, &state.threads.len().to_string(), theme.dim());
+                let resident = state.resident.map_or_else(|| "–".to_owned(), |(_, it)| number::size(it.total));
+                row.right(widths.memory, &resident, theme.dim());
+                row.left(widths.user, text::head(&user(state), 64), theme.dim());
+                row.left(widths.container, text::head(container(state).unwrap_or("–"), 256), theme.dim());
                 let ended = if state.ended.is_some() { "ended: " } else { "" };
                 row.rest(&format!("{ended}{}", head_of_command(state)), style);
             }
             Some(tid) => {
                 row.right(4, "", style);
+                row.skip(widths.memory);
+                row.skip(widths.user);
+                row.skip(widths.container);
                 row.rest(&format!("  {}", thread_name(model, line.picked.process, tid)), style);
             }
         }
@@ -262,6 +294,17 @@ impl Screen for ProcessesScreen {
     }
 }
 
+/// The user's name, or else its number.
+fn user(state: &ProcessState) -> String {
+    let Placement { user, uid, .. } = &state.placement;
+    let number = || uid.map_or_else(|| "–".to_owned(), |uid| uid.to_string());
+    user.as_ref().map_or_else(number, ToString::to_string)
+}
+
+fn container(state: &ProcessState) -> Option<&str> {
+    state.placement.container.as_ref().map(|container| container.short_name())
+}
+
 fn head_of_command(state: &ProcessState) -> &str {
     text::head(text::command(&state.process.command), 4096)
 }
@@ -287,15 +330,18 @@ struct ProcessWidths {
     python: usize,
     bar: usize,
     samples: usize,
+    memory: usize,
+    user: usize,
+    container: usize,
 }
 
 impl ProcessWidths {
     fn of(width: u16) -> Self {
         match width {
-            0..70 => Self { python: 7, bar: 0, samples: 0 },
-            70..110 => Self { python: 9, bar: 8, samples: 8 },
-            110..180 => Self { python: 10, bar: 16, samples: 10 },
-            _ => Self { python: 12, bar: 30, samples: 12 },
+            0..70 => Self { python: 7, bar: 0, samples: 0, memory: 0, user: 0, container: 0 },
+            70..110 => Self { python: 7, bar: 0, samples: 8, memory: 8, user: 0, container: 0 },
+            110..180 => Self { python: 8, bar: 8, samples: 8, memory: 8, user: 10, container: 14 },
+            _ => Self { python: 12, bar: 30, samples: 12, memory: 9, user: 14, container: 20 },
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use pyobs_model::{
-    Arena, ArenaChange, ArenaId, Calls, Event, Family, Filled, Frame, FrameId, FrameKind, GilHolder, GilWait, History,
-    MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Process, ProcessRef, Reason, Resident, Sample, Segment,
-    SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
+    Arena, ArenaChange, ArenaId, Calls, Container, Event, Family, Filled, Frame, FrameId, FrameKind, GilHolder,
+    GilWait, History, MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Placement, Process, ProcessRef,
+    Reason, Resident, Sample, Segment, SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
 };
 
 use crate::ReplayLog;
@@ -102,6 +102,12 @@ pub(crate) fn events() -> Vec<Event> {
         process(77121, Some("3.13.1"), "python3.13 gone.py"),
     ]) {
         events.push(Event::Process { id, process: state });
+    }
+    let container = Container { id: "4f".repeat(32), name: Some("trainer".to_owned()), ..Container::default() };
+    for (id, uid, user, container) in [(0, 1000, Some("train"), Some(container)), (1, 33, None, None)] {
+        let (process, user) = (ProcessRef(id), user.map(Into::into));
+        let placement = Placement { uid: Some(uid), user, cgroup: None, container: container.map(Arc::new) };
+        events.push(Event::Placement { process, placement });
     }
     for (id, tid, name) in [(0, 4242, "python3"), (0, 4243, "loader-0"), (1, 918, "gunicorn"), (2, 77120, "python3.8")]
     {

@@ -10,7 +10,6 @@ use crate::family::{Collector, Context, Spent, Start};
 use crate::files::FileId;
 use crate::kernel::object::Object;
 use crate::session::error::StartError;
-use crate::session::options::Targets;
 
 pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
     let (programs, maps) = programs::load(start.object)?;
@@ -19,7 +18,7 @@ pub(super) fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartEr
     let wanted = Options {
         functions: options.functions.clone(),
         budget: is_bound.then_some(options.budget_of_a_core()),
-        everybody: options.targets == Targets::All,
+        everybody: options.targets.is_everybody(),
     };
     let mut eval = Eval::new(wanted, programs, maps, start.start).map_err(StartError::Uprobes)?;
     let mut out = Out { interner: start.interner, events: start.events, notes: start.notes };

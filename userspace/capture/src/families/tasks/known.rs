@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 use pyobs_abi::stack::Frame as RawFrame;
-use pyobs_model::{Frame, TaskState};
+use pyobs_model::{Frame, TaskKind, TaskState};
 
 use crate::cache::Cache;
 use crate::cpython::asyncio_debug::AsyncioOffsets;
@@ -20,6 +20,7 @@ use crate::kernel::cost::Bucket;
 use crate::memory::{Memory, ProcessMemory};
 use crate::pipeline::decode::Stack;
 use crate::pipeline::processes::Watched;
+use crate::process_maps::Mappings;
 
 /// The least time between two lists of all tasks with what they do.
 const LIST_EVERY: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ const LISTS_SHARE: f64 = 0.002;
 const LISTS_SAVED_MAX: Duration = Duration::from_millis(100);
 /// Time limit for one list.
 const LIST_MAX: Duration = Duration::from_millis(50);
+/// Attempts to read a list.
+const TRIES: usize = 3;
 /// How long it is believed that a task still has its coroutine.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Code objects that are remembered; the least recently used are evicted.
@@ -98,9 +101,10 @@ impl Known {
         }
     }
 
-    /// Whether asyncio has had tasks.
-    pub fn has_tasks(&self) -> bool {
-        self.has_tasks
+    /// What runs the coroutines of the process, as far as is known: asyncio if it has had tasks or is loaded.
+    pub fn runner(&self, watched: &Watched) -> TaskKind {
+        let is_loaded = || watched.mappings().iter().any(|mapping| mapping.name.starts_with("_asyncio."));
+        if self.has_tasks || is_loaded() { TaskKind::Asyncio } else { TaskKind::Coroutine }
     }
 
     /// The coroutine of the task that runs in a stack: the outermost of the innermost run of coroutines. A task can start
@@ -227,7 +231,9 @@ impl Known {
         let layout = kernel_layout(&python.layout, None).filter(|_| !python.layout.free_threaded)?;
         if self.offsets.is_none() && self.searched != Some(maps_read) {
             self.searched = Some(maps_read);
-            self.offsets = task_objects::offsets(self.pid, python, watched.mappings());
+            // Notices of mappings come later than the first samples of what was mapped.
+            let now = || task_objects::offsets(self.pid, python, &Mappings::of(self.pid).ok()?);
+            self.offsets = task_objects::offsets(self.pid, python, watched.mappings()).or_else(now);
         }
         let memory = Pages::new(self.pid);
         let objects = Objects::within(LIST_MAX, &memory, python);
@@ -237,13 +243,14 @@ impl Known {
     }
 
     fn list(&mut self, python: &Attached, watched: &Watched, maps_read: u64, now: Instant) {
-        let tasks = self.look(python, watched, maps_read, |_, objects, source| {
-            task_objects::all(objects, source.layout, source.states, source.offsets).0
+        // Sets are read while the program changes them.
+        let tasks = (0..TRIES).find_map(|_| {
+            let tasks = self.look(python, watched, maps_read, |_, objects, source| {
+                task_objects::all(objects, source.layout, source.states, source.offsets).0
+            });
+            tasks.filter(|tasks| !tasks.is_empty())
         });
-        let tasks = tasks.unwrap_or_default();
-        if tasks.is_empty() {
-            return; // the sets are read while the program changes them
-        }
+        let Some(tasks) = tasks else { return };
         self.has_tasks = true;
         let mut before = std::mem::take(&mut self.tasks);
         self.tasks = tasks

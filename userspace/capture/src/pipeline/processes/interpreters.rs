@@ -21,6 +21,9 @@ const REFUSED_MAX: usize = 100;
 impl Processes {
     /// Looks for an interpreter in a process and passes it to the kernel side.
     pub(super) fn attach(&mut self, pid: u32, tries: u32, object: &mut Object, events: &mut Vec<Event>) {
+        if !self.is_wanted(pid) {
+            return;
+        }
         // The process has ended, or we may not read its map.
         let Ok(mappings) = self.read_map(pid) else { return };
         let found = self.examine(pid, &mappings, tries, events);

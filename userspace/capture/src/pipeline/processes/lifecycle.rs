@@ -70,6 +70,8 @@ impl Processes {
         let is_pending = self.pending.contains_key(&parent.pid);
         let facts = Process { pid: Pid(child), ppid: Pid(parent.pid), started: Some(at), ..parent.facts.clone() };
         events.push(Event::Process { id, process: facts.clone() });
+        let placement = parent.placement.clone();
+        events.push(Event::Placement { process: id, placement: placement.clone() });
         let watched = Watched {
             id,
             pid: child,
@@ -77,6 +79,7 @@ impl Processes {
             python: parent.python.clone(),
             names: parent.names.fork(at),
             facts,
+            placement,
             mappings: Rc::clone(&parent.mappings),
             placed: parent.placed.clone(),
             threads: HashMap::default(),

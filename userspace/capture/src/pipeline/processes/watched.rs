@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use pyobs_abi::process::{self, SAMPLED};
 use pyobs_abi::record::COMM_LEN;
-use pyobs_model::{Event, Process, ProcessRef, Tid};
+use pyobs_model::{Event, Placement, Process, ProcessRef, Tid};
 
 use crate::cpython::attached::Attached;
 use crate::frame_cache::FrameCache;
@@ -25,6 +25,7 @@ pub struct Watched {
     pub python: Option<Rc<Attached>>,
     pub names: FrameCache,
     pub(super) facts: Process,
+    pub(super) placement: Placement,
     pub(super) mappings: Rc<Mappings>,
     /// Where the kernel side has its mappings.
     pub(super) placed: Option<Rc<Placed>>,
