@@ -146,6 +146,10 @@ impl Model {
                     state.ended = Some(*at);
                 }
                 self.sums.arenas.ended(*id, *at);
+                // What the tasks of a program did at its end matters afterwards, but not while others are watched.
+                if matches!(self.history, History::Window { .. }) {
+                    self.sums.tasks.end(*id);
+                }
                 self.end_regions(*id, *at);
             }
             Event::Thread { process, tid, name } => {

@@ -105,9 +105,10 @@ impl Collector for Tasks {
     fn ended(&mut self, pid: u32, _at: Nanos, context: &mut Context) {
         let Some((watched, _)) = context.processes.get(pid) else { return };
         let ended = watched.id;
-        self.processes.remove(&ended);
-        self.statuses.remove(&ended);
-        self.names.0.retain(|(process, _), _| *process != ended);
+        if self.processes.remove(&ended).is_some() {
+            self.statuses.remove(&ended);
+            self.names.0.retain(|(process, _), _| *process != ended);
+        }
     }
 }
 

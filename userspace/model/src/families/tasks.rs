@@ -71,6 +71,12 @@ impl Tasks {
         }
     }
 
+    /// Forgets what the tasks of a process do.
+    pub(crate) fn end(&mut self, process: ProcessRef) {
+        let all = &self.all;
+        self.statuses.retain(|id, _| all.get(id.0 as usize).is_some_and(|task| task.process != process));
+    }
+
     /// What a task did when it was last listed; `None` if it has ended or was never listed.
     pub fn status(&self, task: TaskId) -> Option<&Status> {
         self.statuses.get(&task)
