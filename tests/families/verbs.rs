@@ -179,7 +179,10 @@ fn report() {
     ])
     // These keys were added to the contract later.
     .with("gil", Shape::nullable(gil_shares()))
-    .with("memory", Shape::nullable(memory()));
+    .with("memory", Shape::nullable(memory()))
+    .with("user", Shape::nullable(Shape::Text))
+    .with("cgroup", Shape::nullable(Shape::Text))
+    .with("container", Shape::nullable(Shape::object([])));
     let about = Shape::object([
         ("started", Shape::Text),
         ("duration_s", Shape::Number),
@@ -295,6 +298,7 @@ fn report() {
     .with("transfer_counts", Shape::nullable(Shape::list(Shape::object([]))))
     .with("transfer_stages", Shape::nullable(Shape::list(Shape::object([]))))
     .with("transfer_queues", Shape::nullable(Shape::list(Shape::object([]))))
+    .with("tasks", Shape::list(Shape::object([])))
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);

@@ -24,7 +24,7 @@ const fn of(name: &'static str, family: Family, weight: &'static str) -> File {
     File { name, family, weight }
 }
 
-pub const FILES: [File; 13] = [
+pub const FILES: [File; 14] = [
     of("cpu", Family::Cpu, "cpu"),
     of("before", Family::Cpu, "cpu"),
     of("after", Family::Cpu, "cpu"),
@@ -36,6 +36,7 @@ pub const FILES: [File; 13] = [
     of("nrt", Family::Nrt, "bytes"),
     of("ucx", Family::Ucx, "cpu"),
     of("redundancy", Family::Redundancy, "redundant"),
+    of("tasks", Family::Tasks, "offcpu"),
     of("cut-off", Family::Cpu, "cpu"),
     of("old", Family::Cpu, "cpu"),
 ];

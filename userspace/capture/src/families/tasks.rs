@@ -25,9 +25,10 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Tasks, "which asyncio task runs or blocks its event loop")
 };
 
-/// Tasks of one coroutine function in one process that are told apart by name. Further ones are summed up, because a
-/// server may start a task for each request.
+/// Tasks of one coroutine function in one process that are told apart by name, and those of all together. Further ones
+/// are summed up, because a server may start a task for each request.
 const NAMES_MAX: usize = 256;
+const ALL_NAMES_MAX: usize = 100_000;
 
 #[derive(Default)]
 struct Tasks {
@@ -51,9 +52,18 @@ struct Said {
 
 /// The names of tasks that are told apart, by process and coroutine function.
 #[derive(Default)]
-struct Names(HashMap<(ProcessRef, FrameId), HashSet<Arc<str>>>);
+struct Names {
+    of: HashMap<(ProcessRef, FrameId), HashSet<Arc<str>>>,
+    count: usize,
+}
 
 impl Names {
+    fn forget(&mut self, process: ProcessRef) {
+        let gone = self.of.extract_if(|(of, _), _| *of == process);
+        self.count -= gone.map(|(_, names)| names.len()).sum::<usize>();
+    }
+
+    /// Returns the task of this name, or the one that stands for all tasks of the coroutine without a name of their own.
     fn identify(
         &mut self,
         (process, kind): (ProcessRef, TaskKind),
@@ -62,10 +72,15 @@ impl Names {
         context: &mut Context,
     ) -> Option<TaskId> {
         let coroutine = context.interner.frame(Frame { line: code.first_line, ..code }, &mut context.events)?;
-        let names = self.0.entry((process, coroutine)).or_default();
+        let names = self.of.entry((process, coroutine)).or_default();
         let name = name.filter(|name| {
-            let has_room = names.len() < NAMES_MAX;
-            names.contains(name) || has_room && names.insert(Arc::clone(name))
+            let is_known = names.contains(name);
+            let has_room = names.len() < NAMES_MAX && self.count < ALL_NAMES_MAX;
+            if !is_known && has_room {
+                self.count += 1;
+                names.insert(Arc::clone(name));
+            }
+            is_known || has_room
         });
         context.interner.task(Task { process, kind, name, coroutine }, &mut context.events)
     }
@@ -107,7 +122,7 @@ impl Collector for Tasks {
         let ended = watched.id;
         if self.processes.remove(&ended).is_some() {
             self.statuses.remove(&ended);
-            self.names.0.retain(|(process, _), _| *process != ended);
+            self.names.forget(ended);
         }
     }
 }

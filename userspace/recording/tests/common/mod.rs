@@ -112,6 +112,22 @@ impl Program {
     }
 }
 
+/// A process in a container of Kubernetes.
+fn placement() -> Placement {
+    let some = |text: &str| Some(text.to_owned());
+    let container = Container {
+        engine: some("containerd"),
+        id: "4f".repeat(32),
+        name: some("web"),
+        image: some("registry/shop:7"),
+        pod_uid: some("0-1"),
+        pod: some("shop-7"),
+        namespace: some("\u{1b}[31m"),
+    };
+    let (user, cgroup) = (Some("www-data".into()), Some("/kubepods/pod0-1/4f".into()));
+    Placement { uid: Some(33), user, cgroup, container: Some(Arc::new(container)) }
+}
+
 /// Events of every kind, definitions first and times in order: as a replay gives them.
 pub fn every_event() -> Vec<Event> {
     let python = frame(FrameKind::Python, "Node.insert", "/app/tree.py", 42);
@@ -130,6 +146,11 @@ pub fn every_event() -> Vec<Event> {
             frames: frames.iter().map(|id| FrameId(*id)).collect(),
         }),
     );
+    for (id, kind, name) in [(0, TaskKind::Asyncio, Some("Task-\u{1b}1")), (1, TaskKind::Coroutine, None)] {
+        let task = Task { process: ProcessRef(id), kind, name: name.map(Into::into), coroutine: FrameId(1) };
+        events.push(Event::Task { id: TaskId(id), task });
+    }
+    events.extend([(1, 0), (5, 1)].map(|(stack, task)| Event::StackTask { stack: StackId(stack), task: TaskId(task) }));
     let process = Process {
         pid: Pid(4242),
         ppid: Pid(1),
@@ -140,6 +161,10 @@ pub fn every_event() -> Vec<Event> {
     let other = Process { pid: Pid(4243), python: None, started: Some(Nanos(10)), ..process.clone() };
     events.push(Event::Process { id: ProcessRef(0), process });
     events.push(Event::Process { id: ProcessRef(1), process: other });
+    events.extend(
+        [(0, placement()), (1, Placement::default())]
+            .map(|(id, placement)| Event::Placement { process: ProcessRef(id), placement }),
+    );
     events.push(Event::Thread { process: ProcessRef(0), tid: Tid(4242), name: "MainThread".into() });
     events.push(Event::Thread { process: ProcessRef(1), tid: Tid(9), name: "".into() });
     let outcomes = [Outcome::Complete, Outcome::Truncated, Outcome::NoPython];
@@ -260,6 +285,10 @@ pub fn every_event() -> Vec<Event> {
     events.push(Event::Resident { at: Nanos(at.0 + 100), process: ProcessRef(0), resident });
     let change = ArenaChange::Slab { address: 0x7f00_0000_1000, bytes: 8192 };
     events.push(Event::Arena { at: Nanos(at.0 + 101), id: ArenaId(0), change });
+    for (after, state, awaits) in [(110, Some(TaskState::Waiting), Some(TaskId(1))), (111, None, None)] {
+        let (at, task, stack) = (Nanos(at.0 + after), TaskId(0), StackId(1));
+        events.push(Event::TaskStatus(TaskStatus { at, task, state, awaits, stack }));
+    }
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });
     events.push(Event::Cost {

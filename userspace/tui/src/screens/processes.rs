@@ -217,7 +217,9 @@ impl Table for ProcessTable {
                 row.left(widths.user, text::head(&user(state), 64), theme.dim());
                 row.left(widths.container, text::head(container(state).unwrap_or("–"), 256), theme.dim());
                 let ended = if state.ended.is_some() { "ended: " } else { "" };
-                row.rest(&format!("{ended}{}", head_of_command(state)), style);
+                // Without a column of its own, the container comes first.
+                let container = container(state).filter(|_| widths.container == 0).map(|it| format!("[{it}] "));
+                row.rest(&format!("{ended}{}{}", container.unwrap_or_default(), head_of_command(state)), style);
             }
             Some(tid) => {
                 row.right(4, "", style);
@@ -339,8 +341,9 @@ impl ProcessWidths {
     fn of(width: u16) -> Self {
         match width {
             0..70 => Self { python: 7, bar: 0, samples: 0, memory: 0, user: 0, container: 0 },
-            70..110 => Self { python: 7, bar: 0, samples: 8, memory: 8, user: 0, container: 0 },
-            110..180 => Self { python: 8, bar: 8, samples: 8, memory: 8, user: 10, container: 14 },
+            70..110 => Self { python: 7, bar: 6, samples: 8, memory: 8, user: 0, container: 0 },
+            110..150 => Self { python: 8, bar: 16, samples: 8, memory: 8, user: 0, container: 0 },
+            150..180 => Self { python: 8, bar: 16, samples: 10, memory: 8, user: 10, container: 14 },
             _ => Self { python: 12, bar: 30, samples: 12, memory: 9, user: 14, container: 20 },
         }
     }

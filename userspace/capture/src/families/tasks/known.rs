@@ -31,6 +31,9 @@ const LISTS_SAVED_MAX: Duration = Duration::from_millis(100);
 const LIST_MAX: Duration = Duration::from_millis(50);
 /// Attempts to read a list.
 const TRIES: usize = 3;
+/// Bounds the tasks of a process that are remembered, and those that are shown with what they do.
+const KNOWN_MAX: usize = 16_384;
+const ALIVE_MAX: usize = 4096;
 /// How long it is believed that a task still has its coroutine.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Code objects that are remembered; the least recently used are evicted.
@@ -214,7 +217,7 @@ impl Known {
                     frames,
                 }
             };
-            tasks::all(source, objects).into_iter().map(alive).collect::<Vec<Alive>>()
+            tasks::all(source, objects).into_iter().take(ALIVE_MAX).map(alive).collect::<Vec<Alive>>()
         });
         bucket.spend(now.elapsed(), Instant::now());
         found.filter(|found| !found.is_empty())
@@ -255,6 +258,7 @@ impl Known {
         let mut before = std::mem::take(&mut self.tasks);
         self.tasks = tasks
             .into_iter()
+            .take(KNOWN_MAX)
             .map(|task| {
                 let same = before.remove(&task.coroutine).filter(|known| known.task == task);
                 (task.coroutine, Listed { task, name: same.and_then(|known| known.name), checked: now })
