@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use pyobs_tests::{Case, Python, Record, Recording, case, compare, json, needs, workload};
+use pyobs_tests::{Case, Python, Record, Recording, Workload, case, compare, json, needs, workload};
 use serde_json::Value;
 
 const RATE: u32 = 499;
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         cases.push(of_this("a_server_knows_its_tasks", on_asyncio).needs(has_names()));
         let with_uvloop = with_uvloop(python).map(|_| ());
         cases.push(of_this("a_server_on_uvloop_knows_its_tasks", on_uvloop).needs(has_names()).needs(with_uvloop));
+        cases.push(of_this("tasks_that_all_wait_are_listed", idle).needs(has_names()).needs(needs::few(python)));
         cases.push(of_this("an_eager_task_counts_for_itself", eager).needs(minor(12)).needs(needs::few(python)));
         cases.push(of_this("short_tasks_are_summed_up", requests).needs(has_names()).needs(needs::few(python)));
         cases.push(of_this("coroutines_without_a_loop_are_told_apart", alone).needs(minor(6)));
@@ -121,14 +122,29 @@ fn server((recording, truth): (Recording, Value)) {
         });
         assert!(told, "{function}: {findings:#?}");
     }
+    are_listed(&recording, &truth);
+}
+
+/// Compares the tasks that are alive with `asyncio.all_tasks()`, and whom they await with what the program made of them.
+#[track_caller]
+fn are_listed(recording: &Recording, truth: &Value) {
     let alive = json::list(&recording.report, "/tasks").iter().filter(|task| !task["status"].is_null());
     let alive: BTreeSet<&str> = alive.map(|task| json::text(task, "/name")).collect();
-    let known: BTreeSet<&str> = json::list(&truth, "/all").iter().map(|name| name.as_str().unwrap()).collect();
+    let known: BTreeSet<&str> = json::list(truth, "/all").iter().map(|name| name.as_str().unwrap()).collect();
     assert_eq!(alive, known);
     for (name, other) in truth["awaits"].as_object().unwrap() {
-        let awaits = json::text(&named(&recording, name)["status"], "/awaits").to_owned();
+        let awaits = json::text(&named(recording, name)["status"], "/awaits").to_owned();
         assert_eq!(awaits, format!("on_event ({})", other.as_str().unwrap()), "{name}");
     }
+}
+
+fn idle(python: &Python) {
+    let mut command = python.script(workload("tasks.py"));
+    command.args(["idle", SECONDS]);
+    let program = Workload::start(command);
+    let recording = Record::new().pid(program.pid()).start();
+    let ended = program.wait();
+    are_listed(&recording.wait(), &json::parse(ended.stdout.lines().last().unwrap_or_default()));
 }
 
 /// A task that starts another eagerly runs below it, but does not compute what that one does.

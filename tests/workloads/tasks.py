@@ -2,6 +2,7 @@
 
 asyncio, uvloop: a server with tasks that compute, that sleep and read without awaiting, and that wait.
 eager: a task that starts another eagerly (3.12 and newer).
+idle: tasks that all wait, from before pyobs looks.
 requests: more short tasks than pyobs tells apart.
 alone: coroutines that no event loop runs.
 
@@ -131,7 +132,11 @@ def answers(connection):
 
 async def main():
     event = asyncio.Event()
-    if MODE == "requests":
+    if MODE == "idle":
+        everyone = [named(on_event(event), "waiter-%d" % number) for number in range(3)]
+        everyone.append(named(on_task(everyone[0]), "follower"))
+        facts["awaits"] = {"follower": "waiter-0"}
+    elif MODE == "requests":
         asyncio.ensure_future(requests())
     elif MODE == "eager":
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)

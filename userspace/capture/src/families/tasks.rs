@@ -30,6 +30,9 @@ pub const SPEC: FamilySpec = FamilySpec {
 const NAMES_MAX: usize = 256;
 const ALL_NAMES_MAX: usize = 100_000;
 
+/// The beginning of the name of asyncio's extension module.
+const MODULE: &str = "_asyncio.";
+
 #[derive(Default)]
 struct Tasks {
     processes: HashMap<ProcessRef, Known>,
@@ -98,10 +101,21 @@ impl Collector for Tasks {
         let known = self.processes.entry(process).or_insert_with(|| Known::new(watched.pid));
         let coroutine = known.coroutine(stack, watched)?;
         let name = known.name(coroutine.object, &mut self.lookups, watched, maps_read);
-        let kind = known.runner(watched);
+        let kind = known.runner();
         let task = self.names.identify((process, kind), coroutine.function, name, context)?;
         self.have_run.insert(task);
         Some(task)
+    }
+
+    /// A program whose tasks all wait has none on its threads' stacks.
+    fn mapped(&mut self, context: &mut Context) {
+        let ids: HashMap<u32, ProcessRef> = context.processes.watched().collect();
+        let modules = context.processes.mappings().filter(|(_, mapping)| mapping.name.starts_with(MODULE));
+        for (pid, _) in modules {
+            if let Some(id) = ids.get(&pid) {
+                self.processes.entry(*id).or_insert_with(|| Known::new(pid)).has_asyncio = true;
+            }
+        }
     }
 
     fn advance(&mut self, context: &mut Context) {

@@ -24,9 +24,14 @@ use crate::process_maps::Mappings;
 
 /// The least time between two lists of all tasks with what they do.
 const LIST_EVERY: Duration = Duration::from_secs(1);
+/// The most that this time grows to while there are no tasks.
+const LIST_SELDOM: Duration = Duration::from_secs(16);
 /// Share of one CPU that listing tasks may use, and how much of it can be saved.
 const LISTS_SHARE: f64 = 0.002;
 const LISTS_SAVED_MAX: Duration = Duration::from_millis(100);
+/// The pause between two lists for the sake of a name: it doubles while lists do not have the name.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Time limit for one list.
 const LIST_MAX: Duration = Duration::from_millis(50);
 /// Attempts to read a list.
@@ -82,13 +87,17 @@ pub struct Known {
     functions: Cache<(u64, u32), Option<Frame>>,
     /// By the coroutine.
     tasks: HashMap<u64, Listed>,
-    /// Whether asyncio has had tasks.
-    has_tasks: bool,
+    /// Whether asyncio is loaded, or has had tasks.
+    pub has_asyncio: bool,
+    /// When tasks may be listed again, and how long the pause after the next list in vain will be.
+    next_list: Option<Instant>,
+    pause: Duration,
     /// The version of the memory map in which no table of offsets was found (3.14 and newer).
     searched: Option<u64>,
     offsets: Option<AsyncioOffsets>,
-    /// When all tasks were last listed with what they do.
+    /// When all tasks were last listed with what they do, and the least time until that is done again.
     listed_all: Option<Instant>,
+    every: Duration,
 }
 
 impl Known {
@@ -97,17 +106,19 @@ impl Known {
             pid,
             functions: Cache::new(CODES_MAX),
             tasks: HashMap::default(),
-            has_tasks: false,
+            has_asyncio: false,
+            next_list: None,
+            pause: PAUSE,
             searched: None,
             offsets: None,
             listed_all: None,
+            every: LIST_EVERY,
         }
     }
 
-    /// What runs the coroutines of the process, as far as is known: asyncio if it has had tasks or is loaded.
-    pub fn runner(&self, watched: &Watched) -> TaskKind {
-        let is_loaded = || watched.mappings().iter().any(|mapping| mapping.name.starts_with("_asyncio."));
-        if self.has_tasks || is_loaded() { TaskKind::Asyncio } else { TaskKind::Coroutine }
+    /// What runs the coroutines of the process, as far as is known.
+    pub fn runner(&self) -> TaskKind {
+        if self.has_asyncio { TaskKind::Asyncio } else { TaskKind::Coroutine }
     }
 
     /// The coroutine of the task that runs in a stack: the outermost of the innermost run of coroutines. A task can start
@@ -153,11 +164,14 @@ impl Known {
         let now = Instant::now();
         if !self.check(coroutine, now) {
             let Lookups(bucket) = lookups;
-            if !bucket.spend(Duration::ZERO, now).is_zero() {
+            if self.next_list.is_some_and(|next| now < next) || !bucket.spend(Duration::ZERO, now).is_zero() {
                 return None;
             }
             self.list(python, watched, maps_read, now);
             bucket.spend(now.elapsed(), Instant::now());
+            // Tasks that end before they are listed would have all of them listed again and again.
+            self.pause = if self.tasks.contains_key(&coroutine) { PAUSE } else { (2 * self.pause).min(PAUSE_MAX) };
+            self.next_list = Some(now + self.pause);
         }
         let listed = self.tasks.get_mut(&coroutine)?;
         if listed.name.is_none() {
@@ -198,8 +212,8 @@ impl Known {
     ) -> Option<Vec<Alive>> {
         let Lookups(bucket) = lookups;
         let (now, python) = (Instant::now(), watched.python.as_deref()?);
-        let is_due = self.listed_all.is_none_or(|last| now.saturating_duration_since(last) >= LIST_EVERY);
-        if !self.has_tasks || !is_due || at_the_end || !bucket.spend(Duration::ZERO, now).is_zero() {
+        let is_due = self.listed_all.is_none_or(|last| now.saturating_duration_since(last) >= self.every);
+        if !self.has_asyncio || !is_due || at_the_end || !bucket.spend(Duration::ZERO, now).is_zero() {
             return None;
         }
         self.listed_all = Some(now);
@@ -220,7 +234,10 @@ impl Known {
             tasks::all(source, objects).into_iter().take(ALIVE_MAX).map(alive).collect::<Vec<Alive>>()
         });
         bucket.spend(now.elapsed(), Instant::now());
-        found.filter(|found| !found.is_empty())
+        let found = found.filter(|found| !found.is_empty());
+        // Many programs load asyncio and make no tasks.
+        self.every = if found.is_some() { LIST_EVERY } else { (2 * self.every).min(LIST_SELDOM) };
+        found
     }
 
     /// Looks at the interpreter with what finds its tasks.
@@ -254,7 +271,7 @@ impl Known {
             tasks.filter(|tasks| !tasks.is_empty())
         });
         let Some(tasks) = tasks else { return };
-        self.has_tasks = true;
+        self.has_asyncio = true;
         let mut before = std::mem::take(&mut self.tasks);
         self.tasks = tasks
             .into_iter()
