@@ -27,8 +27,8 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 /// The most that this time grows to while there are no tasks.
 const LIST_SELDOM: Duration = Duration::from_secs(16);
 /// Share of one CPU that listing tasks may use, and how much of it can be saved.
-const LISTS_SHARE: f64 = 0.002;
-const LISTS_SAVED_MAX: Duration = Duration::from_millis(100);
+const LISTS_SHARE: f64 = 0.001;
+const LISTS_SAVED_MAX: Duration = Duration::from_millis(50);
 /// The pause between two lists for the sake of a name: it doubles while lists do not have the name.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
