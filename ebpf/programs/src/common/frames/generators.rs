@@ -1,9 +1,12 @@
 //! Frames of generators and coroutines. A coroutine that awaits another calls it, so the frames of an asyncio task follow
 //! each other, and the outermost of them is that of the task's coroutine.
+//!
+//! The functions that keep them are not inlined: what they need would add to the stack of every step, which has to fit
+//! into 512 bytes together with its callers and with the deepest of what it calls.
 
 use pyobs_abi::{process::OWNED_BY_GENERATOR, stack::GENERATORS};
 
-use crate::common::walk::Walk;
+use crate::common::walk::{Walk, state};
 
 impl Walk {
     /// Keeps the present frame, which is about to be taken, if it is the outermost generator's of its run so far.
@@ -15,25 +18,41 @@ impl Walk {
         }
         if generator == 0 {
             self.in_run = 0;
-            return;
+        } else {
+            keep_generator(self.number, generator);
         }
-        if self.in_run == 0 {
-            self.in_run = 1;
-            self.runs += 1;
-        }
-        let place = (self.runs as usize - 1).min(GENERATORS - 1) & (GENERATORS - 1);
-        self.sample.generators[place] = generator;
-        self.sample.generator_frames[place] = self.sample.frames as u16;
     }
 
     /// Forgets the frames that were taken back.
     #[inline(always)]
     pub fn take_back_generators(&mut self) {
-        self.in_run = 0;
-        for place in 0..GENERATORS {
-            if u32::from(self.sample.generator_frames[place]) >= self.sample.frames {
-                self.sample.generators[place] = 0;
-            }
+        forget_generators(self.number);
+    }
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn keep_generator(number: u32, generator: u64) -> u64 {
+    let Some(walk) = state(number) else { return 0 };
+    if walk.in_run == 0 {
+        walk.in_run = 1;
+        walk.runs += 1;
+    }
+    let place = (walk.runs as usize - 1).min(GENERATORS - 1) & (GENERATORS - 1);
+    walk.sample.generators[place] = generator;
+    walk.sample.generator_frames[place] = walk.sample.frames as u16;
+    0
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn forget_generators(number: u32) -> u64 {
+    let Some(walk) = state(number) else { return 0 };
+    walk.in_run = 0;
+    for place in 0..GENERATORS {
+        if u32::from(walk.sample.generator_frames[place]) >= walk.sample.frames {
+            walk.sample.generators[place] = 0;
         }
     }
+    0
 }
