@@ -10,6 +10,8 @@ Prints a JSON line with the CPU time of each task, and for how long each blocked
 """
 import json, os, socket, sys, threading, time
 
+from timing import until_known
+
 MODE, SECONDS = sys.argv[1], float(sys.argv[2])
 facts = {"pid": os.getpid(), "cpu_s": {}, "blocked_s": {}, "blocked": {}}
 # The part of a round of 100 ms for which each of these computes.
@@ -34,6 +36,8 @@ def blocks(name, call):
     add("blocked_s", name, time.monotonic() - begun)
     add("blocked", name, 1)
 
+
+until_known(0)
 
 if MODE == "alone":
 
