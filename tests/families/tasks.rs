@@ -17,7 +17,7 @@ const BLOCKED: f64 = 0.05;
 const NAMED: f64 = 0.8;
 /// Tolerance for shares of CPU time.
 const POINTS: f64 = 0.02;
-/// The tasks of one coroutine function that are told apart.
+/// The limit on named tasks per coroutine function.
 const NAMES_MAX: usize = 256;
 
 fn main() -> ExitCode {

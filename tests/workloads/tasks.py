@@ -3,7 +3,7 @@
 asyncio, uvloop: a server with tasks that compute, that sleep and read without awaiting, and that wait.
 eager: a task that starts another eagerly (3.12 and newer).
 idle: tasks that all wait, from before pyobs looks.
-requests: more short tasks than pyobs tells apart.
+requests: more short tasks than pyobs keeps names for.
 alone: coroutines that no event loop runs.
 
 Prints a JSON line with the CPU time of each task, and for how long each blocked the loop.

@@ -27,52 +27,47 @@ impl Interner {
     /// `None` if the table is full.
     pub fn frame(&mut self, frame: Frame, events: &mut Vec<Event>) -> Option<FrameId> {
         let key = self.key(&frame);
-        if let Some(id) = self.frames.get(&key) {
-            return Some(*id);
-        }
-        if self.frames.len() >= FRAMES_MAX {
-            return None;
-        }
-        let id = FrameId(self.frames.len() as u32);
-        events.push(Event::Frame { id, frame });
-        self.frames.insert(key, id);
-        Some(id)
+        number(&mut self.frames, key, FRAMES_MAX, FrameId, |id| events.push(Event::Frame { id, frame }))
     }
 
     /// `frames` is root first, and `task` is the task that runs there. `None` if the table is full.
     pub fn stack(&mut self, frames: &[FrameId], task: Option<TaskId>, events: &mut Vec<Event>) -> Option<StackId> {
         let key = self.key((frames, task));
-        if let Some(id) = self.stacks.get(&key) {
-            return Some(*id);
-        }
-        if self.stacks.len() >= STACKS_MAX {
-            return None;
-        }
-        let id = StackId(self.stacks.len() as u32);
-        events.push(Event::Stack { id, frames: Arc::from(frames) });
-        events.extend(task.map(|task| Event::StackTask { stack: id, task }));
-        self.stacks.insert(key, id);
-        Some(id)
+        number(&mut self.stacks, key, STACKS_MAX, StackId, |id| {
+            events.push(Event::Stack { id, frames: Arc::from(frames) });
+            events.extend(task.map(|task| Event::StackTask { stack: id, task }));
+        })
     }
 
     /// `None` if the table is full.
     pub fn task(&mut self, task: Task, events: &mut Vec<Event>) -> Option<TaskId> {
         let key = self.key(&task);
-        if let Some(id) = self.tasks.get(&key) {
-            return Some(*id);
-        }
-        if self.tasks.len() >= TASKS_MAX {
-            return None;
-        }
-        let id = TaskId(self.tasks.len() as u32);
-        events.push(Event::Task { id, task });
-        self.tasks.insert(key, id);
-        Some(id)
+        number(&mut self.tasks, key, TASKS_MAX, TaskId, |id| events.push(Event::Task { id, task }))
     }
 
     fn key(&self, of: impl Hash + Copy) -> [u64; 2] {
         self.seeds.each_ref().map(|seed| seed.hash_one(of))
     }
+}
+
+/// Returns the number of `key`, and defines it first if it is new.
+fn number<Id: Copy>(
+    known: &mut HashMap<[u64; 2], Id>,
+    key: [u64; 2],
+    most: usize,
+    id: fn(u32) -> Id,
+    define: impl FnOnce(Id),
+) -> Option<Id> {
+    if let Some(id) = known.get(&key) {
+        return Some(*id);
+    }
+    if known.len() >= most {
+        return None;
+    }
+    let id = id(known.len() as u32);
+    define(id);
+    known.insert(key, id);
+    Some(id)
 }
 
 #[cfg(test)]

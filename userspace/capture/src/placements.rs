@@ -1,4 +1,4 @@
-//! Where processes run, as which user, and which of them the user chose by that.
+//! The user, control group and container of each process, and selecting processes by them.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use pyobs_model::{Container, Placement};
 use crate::containers::{Group, Named};
 use crate::machine;
 
-/// Digits of a container's id that a user has to type.
+/// Minimum length of an abbreviated container id.
 const ID_LEAST: usize = 4;
-/// Control groups that are remembered. Beyond this, all are looked up again.
+/// Cached control groups. When full, the cache is cleared.
 const GROUPS_MAX: usize = 4096;
-/// Bounds what is read of the machine's users.
+/// Maximum number of lines read from /etc/passwd.
 const USERS_MAX: usize = 65_536;
 /// Where the hierarchy of control groups usually is, which users may type before a group.
 const ROOT: &str = "/sys/fs/cgroup";

@@ -25,8 +25,8 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Tasks, "which asyncio task runs or blocks its event loop")
 };
 
-/// Tasks of one coroutine function in one process that are told apart by name, and those of all together. Further ones
-/// are summed up, because a server may start a task for each request.
+/// Limits on the task names kept per coroutine function and process, and in total. A server may start a task for each
+/// request, so tasks beyond these limits share one nameless entry per function.
 const NAMES_MAX: usize = 256;
 const ALL_NAMES_MAX: usize = 100_000;
 
@@ -38,9 +38,9 @@ struct Tasks {
     processes: HashMap<ProcessRef, Known>,
     lookups: Lookups,
     names: Names,
-    /// What was last said of each task.
+    /// The last reported status of each task.
     statuses: HashMap<ProcessRef, HashMap<TaskId, Said>>,
-    /// The tasks that have run since those of their process were last listed.
+    /// Tasks that ran since the last listing of their process.
     have_run: HashSet<TaskId>,
 }
 
@@ -53,7 +53,7 @@ struct Said {
     stack: StackId,
 }
 
-/// The names of tasks that are told apart, by process and coroutine function.
+/// The task names in use, by process and coroutine function.
 #[derive(Default)]
 struct Names {
     of: HashMap<(ProcessRef, FrameId), HashSet<Arc<str>>>,
@@ -107,7 +107,7 @@ impl Collector for Tasks {
         Some(task)
     }
 
-    /// A program whose tasks all wait has none on its threads' stacks.
+    /// Finds processes that load asyncio, because tasks that wait are on no thread's stack.
     fn mapped(&mut self, context: &mut Context) {
         let ids: HashMap<u32, ProcessRef> = context.processes.watched().collect();
         let modules = context.processes.mappings().filter(|(_, mapping)| mapping.name.starts_with(MODULE));
@@ -142,7 +142,7 @@ impl Collector for Tasks {
 }
 
 impl Tasks {
-    /// Sends what has changed since the tasks of a process were last listed.
+    /// Emits the changes since the last listing of a process.
     fn report(&mut self, process: ProcessRef, listed: &[Alive], context: &mut Context) {
         let at = context.now();
         let mut ids = HashMap::default();

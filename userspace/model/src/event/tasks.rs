@@ -26,7 +26,7 @@ impl TaskKind {
     }
 }
 
-/// A task, or all tasks of one coroutine function that are not told apart.
+/// A named task, or the nameless tasks of one coroutine function together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
     pub process: ProcessRef,

@@ -1,8 +1,8 @@
 //! Frames of generators and coroutines. A coroutine that awaits another calls it, so the frames of an asyncio task follow
 //! each other, and the outermost of them is that of the task's coroutine.
 //!
-//! The functions that keep them are not inlined: what they need would add to the stack of every step, which has to fit
-//! into 512 bytes together with its callers and with the deepest of what it calls.
+//! The functions that record them are not inlined: their spills would grow the stack frame of every step, and the kernel
+//! limits a chain of calls to 512 bytes.
 
 use pyobs_abi::{process::OWNED_BY_GENERATOR, stack::GENERATORS};
 

@@ -22,29 +22,29 @@ use crate::pipeline::decode::Stack;
 use crate::pipeline::processes::Watched;
 use crate::process_maps::Mappings;
 
-/// The least time between two lists of all tasks with what they do.
+/// Minimum interval between full task listings of a process.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// The most that this time grows to while there are no tasks.
+/// Maximum interval while a process has no tasks.
 const LIST_SELDOM: Duration = Duration::from_secs(16);
-/// Share of one CPU that listing tasks may use, and how much of it can be saved.
+/// CPU budget for listing tasks: a share of one CPU, and how much unused time accumulates.
 const LISTS_SHARE: f64 = 0.001;
 const LISTS_SAVED_MAX: Duration = Duration::from_millis(50);
-/// The pause between two lists for the sake of a name: it doubles while lists do not have the name.
+/// Pause between listings that look up a name. It doubles each time the name is not found.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Time limit for one list.
+/// Time limit for one listing.
 const LIST_MAX: Duration = Duration::from_millis(50);
-/// Attempts to read a list.
+/// Attempts per listing.
 const TRIES: usize = 3;
-/// Bounds the tasks of a process that are remembered, and those that are shown with what they do.
+/// Limits per process: tasks cached by coroutine, and tasks reported with their state.
 const KNOWN_MAX: usize = 16_384;
 const ALIVE_MAX: usize = 4096;
-/// How long it is believed that a task still has its coroutine.
+/// How long a cached task is used without checking that it still owns the coroutine.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// Code objects that are remembered; the least recently used are evicted.
+/// Cached code objects; the least recently used are evicted.
 const CODES_MAX: usize = 4096;
 
-/// A coroutine that runs.
+/// A running coroutine.
 #[derive(Clone, Debug)]
 pub struct Coroutine {
     pub object: u64,
@@ -52,7 +52,7 @@ pub struct Coroutine {
     pub function: Frame,
 }
 
-/// Limits how often the tasks of processes are listed.
+/// Limits how often tasks are listed.
 pub struct Lookups(Bucket);
 
 impl Default for Lookups {
@@ -61,7 +61,7 @@ impl Default for Lookups {
     }
 }
 
-/// A task, and what it does.
+/// A task with its current state.
 pub struct Alive {
     pub address: u64,
     pub name: Option<Arc<str>>,
@@ -74,7 +74,7 @@ pub struct Alive {
     pub frames: Vec<Frame>,
 }
 
-/// A task that was listed.
+/// A cached task.
 struct Listed {
     task: TaskObject,
     name: Option<Arc<str>>,
@@ -85,17 +85,17 @@ pub struct Known {
     pub pid: u32,
     /// The functions of code objects, by address and check word; `None` for one that makes no coroutines.
     functions: Cache<(u64, u32), Option<Frame>>,
-    /// By the coroutine.
+    /// By coroutine address.
     tasks: HashMap<u64, Listed>,
     /// Whether asyncio is loaded, or has had tasks.
     pub has_asyncio: bool,
-    /// When tasks may be listed again, and how long the pause after the next list in vain will be.
+    /// When a name may be looked up again, and the pause before the lookup after that.
     next_list: Option<Instant>,
     pause: Duration,
-    /// The version of the memory map in which no table of offsets was found (3.14 and newer).
+    /// The version of the memory map that was last searched for the table of offsets (3.14 and newer).
     searched: Option<u64>,
     offsets: Option<AsyncioOffsets>,
-    /// When all tasks were last listed with what they do, and the least time until that is done again.
+    /// Time of the last full listing, and the interval until the next.
     listed_all: Option<Instant>,
     every: Duration,
 }
@@ -116,13 +116,13 @@ impl Known {
         }
     }
 
-    /// What runs the coroutines of the process, as far as is known.
+    /// Returns which library runs the coroutines of the process.
     pub fn runner(&self) -> TaskKind {
         if self.has_asyncio { TaskKind::Asyncio } else { TaskKind::Coroutine }
     }
 
-    /// The coroutine of the task that runs in a stack: the outermost of the innermost run of coroutines. A task can start
-    /// another one eagerly, which then runs inside it.
+    /// Returns the coroutine of the task that a stack belongs to: the outermost coroutine of the innermost run. An eager task
+    /// runs inside the task that starts it.
     pub fn coroutine(&mut self, stack: &Stack, watched: &Watched) -> Option<Coroutine> {
         let python = watched.python.as_deref()?;
         let sample = &stack.sample;
@@ -136,7 +136,7 @@ impl Known {
         None
     }
 
-    /// The function of a code object that makes coroutines.
+    /// Returns the function of a code object, or `None` if it is not a coroutine function.
     fn function(&mut self, raw: RawFrame, watched: &Watched) -> Option<Frame> {
         let key = (raw.address, raw.check());
         if let Some(function) = self.functions.get(&key) {
@@ -152,7 +152,7 @@ impl Known {
         function
     }
 
-    /// What asyncio calls the task of a coroutine. `None` if it is not asyncio's, or could not be looked up before it ended.
+    /// Returns the name of a coroutine's task, or `None` if it is not an asyncio task or ended before the lookup.
     pub fn name(
         &mut self,
         coroutine: u64,
@@ -202,7 +202,7 @@ impl Known {
         true
     }
 
-    /// Lists all tasks with what they do, if that is due and affordable.
+    /// Lists all tasks with their state, if a listing is due and within budget.
     pub fn list_all(
         &mut self,
         lookups: &mut Lookups,
@@ -240,7 +240,7 @@ impl Known {
         found
     }
 
-    /// Looks at the interpreter with what finds its tasks.
+    /// Calls `with` with a reader for the interpreter's tasks.
     fn look<T>(
         &mut self,
         python: &Attached,
