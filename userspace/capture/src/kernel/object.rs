@@ -3,6 +3,8 @@
 mod messages;
 mod programs;
 mod refusal;
+#[cfg(test)]
+mod stack_depth;
 pub mod system_calls;
 
 use std::os::fd::{AsFd, OwnedFd};
