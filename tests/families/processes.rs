@@ -5,6 +5,8 @@
 
 #[path = "processes/born.rs"]
 mod born;
+#[path = "processes/limits.rs"]
+mod limits;
 #[path = "processes/many.rs"]
 mod many;
 #[path = "processes/mappings.rs"]
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     cases.extend(mappings::cases());
     cases.extend(strangers::cases());
     cases.extend(places::cases());
+    cases.extend(limits::cases());
     pyobs_tests::run(cases)
 }
 

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         cases.push(of_this("tasks_that_all_wait_are_listed", idle).needs(has_names()).needs(needs::few(python)));
         cases.push(of_this("an_eager_task_counts_for_itself", eager).needs(minor(12)).needs(needs::few(python)));
         cases.push(of_this("short_tasks_are_summed_up", requests).needs(has_names()).needs(needs::few(python)));
+        cases.push(of_this("a_task_that_computes_for_long_is_found", starving).needs(has_names()));
         cases.push(of_this("coroutines_without_a_loop_are_told_apart", alone).needs(minor(6)));
     }
     pyobs_tests::run(cases)
@@ -167,6 +168,26 @@ fn requests(python: &Python) {
     let nameless: Vec<&Value> = tasks.iter().copied().filter(|task| task["name"].is_null()).collect();
     assert_eq!(nameless.len(), 1, "{nameless:#?}");
     compare::within("CPU seconds of requests", json::number(&truth, "/cpu_s/requests"), sum(&tasks, "/cpu_s"), 0.15);
+}
+
+/// One task computes for 130 ms at a time, another all the rest of the time for 15 ms.
+fn starving(python: &Python) {
+    let (recording, truth) = record(python, "starving");
+    let findings = json::list(&recording.report, "/findings").iter();
+    let starved: Vec<&Value> = findings.filter(|finding| finding["id"] == "tasks/starved").collect();
+    let [finding] = starved[..] else { panic!("{starved:#?}") };
+    let line = json::text(finding, "/evidence/line");
+    assert!(line.starts_with("grind") || line.starts_with("<genexpr>"), "{finding:#}");
+    assert!(json::text(finding, "/detail").contains("hog (hog)"), "{finding:#}");
+    // The first part may come before the event loop's function is known. A turn is seen from its first sample to its last,
+    // and has the other task's part too.
+    let count = json::count(&truth, "/starved/hog");
+    let seen = json::count(finding, "/evidence/count");
+    assert!((count - 2..=count).contains(&seen), "{seen} of {count} times");
+    let mean = json::number(&truth, "/starved_s/hog") / count as f64;
+    let seen_mean = json::number(finding, "/evidence/starved_s") / seen as f64;
+    assert!((0.95 * mean..mean + 0.02).contains(&seen_mean), "{mean} s, seen {seen_mean} s");
+    assert_eq!(json::count(finding, "/evidence/tasks_waiting"), json::list(&truth, "/all").len() as u64 - 1);
 }
 
 fn alone(python: &Python) {

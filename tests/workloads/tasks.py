@@ -5,6 +5,7 @@ eager: a task that starts another eagerly (3.12 and newer).
 idle: tasks that all wait, from before pyobs looks.
 requests: more short tasks than pyobs keeps names for.
 alone: coroutines that no event loop runs.
+starving: a task that computes for long at a time, and one that computes as much in short parts.
 
 Prints a JSON line with the CPU time of each task, and for how long each blocked the loop.
 """
@@ -13,7 +14,7 @@ import json, os, socket, sys, threading, time
 from timing import until_known
 
 MODE, SECONDS = sys.argv[1], float(sys.argv[2])
-facts = {"pid": os.getpid(), "cpu_s": {}, "blocked_s": {}, "blocked": {}}
+facts = {"pid": os.getpid(), "cpu_s": {}, "blocked_s": {}, "blocked": {}, "starved_s": {}, "starved": {}}
 # The part of a round of 100 ms for which each of these computes.
 PARTS = {"first": 0.08, "second": 0.16, "third": 0.32}
 
@@ -121,6 +122,27 @@ async def eager_parent():
         await asyncio.create_task(eager_child())
 
 
+def grind(seconds):
+    begun, total = time.monotonic(), 0
+    while time.monotonic() - begun < seconds:
+        total += sum(number * number for number in range(200))
+    return time.monotonic() - begun
+
+
+async def hog():
+    while True:
+        await asyncio.sleep(0.25)
+        took = grind(0.13)
+        add("starved_s", "hog", took)
+        add("starved", "hog", 1)
+
+
+async def polite():
+    while True:
+        spin("polite", 0.015)
+        await asyncio.sleep(0)
+
+
 def named(coroutine, name):
     task = asyncio.ensure_future(coroutine)
     if hasattr(task, "set_name"):
@@ -140,6 +162,8 @@ async def main():
         everyone = [named(on_event(event), "waiter-%d" % number) for number in range(3)]
         everyone.append(named(on_task(everyone[0]), "follower"))
         facts["awaits"] = {"follower": "waiter-0"}
+    elif MODE == "starving":
+        everyone = [named(hog(), "hog"), named(polite(), "polite"), named(on_event(event), "waiter")]
     elif MODE == "requests":
         asyncio.ensure_future(requests())
     elif MODE == "eager":

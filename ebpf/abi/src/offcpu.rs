@@ -11,6 +11,8 @@ pub mod detail {
     pub const FIRST_ARGUMENT_ZERO: u64 = 1 << 32;
     /// The thread waits for the GIL.
     pub const GIL: u64 = 1 << 33;
+    /// The thread is not asleep: its control group has used up its CPU limit. The lower half is [`NO_CALL`](super::NO_CALL).
+    pub const THROTTLED: u64 = 1 << 34;
 }
 
 pub const NO_CALL: u32 = u32::MAX;

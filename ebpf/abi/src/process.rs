@@ -58,9 +58,27 @@ pub struct Process {
     /// How far above that thread-local another one lies (negative: below), which has the state that the thread came
     /// with. Up to 3.14 the slot of `key` has that state. 0 for none.
     pub tls_gilstate: i32,
+    pub turn: Turn,
 }
 
-shared!(Process, 128);
+shared!(Process, 152);
+
+/// Where an event loop keeps the time at which its present turn began: in a local variable, as a `float` in seconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// The address of its function's code object; 0 if unknown.
+    pub code: u64,
+    /// In the frame: points to the start of the value stack (up to 3.10); else [`NONE`].
+    pub values: u32,
+    /// The variable, from there, or from the frame.
+    pub local: i32,
+    /// The offset of the number in a `float`.
+    pub value: u32,
+    pub padding: u32,
+}
+
+shared!(Turn, 24);
 
 /// The value of the array `LAYOUTS`: the offsets of fields in one interpreter's structures, in bytes. The drawings in
 /// `ebpf/programs/src/common/frames` show how they connect.

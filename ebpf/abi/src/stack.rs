@@ -35,9 +35,12 @@ pub struct Sample {
     pub generators: [u64; GENERATORS],
     /// For each of them, the number of its Python frame, from 0 for the innermost.
     pub generator_frames: [u16; GENERATORS],
+    /// When the present turn of the thread's event loop began: the bits of an `f64`, in seconds on the kernel's clock. 0 if
+    /// that is unknown.
+    pub turn: u64,
 }
 
-shared!(Sample, 128);
+shared!(Sample, 136);
 
 /// Runs of generators' frames that a record has. A power of two.
 pub const GENERATORS: usize = 4;

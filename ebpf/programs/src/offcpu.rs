@@ -67,10 +67,7 @@ static WAKING: PerCpuArray<[u64; WAKING_FRAMES]> = PerCpuArray::with_max_entries
 #[btf_tracepoint(function = "sched_switch")]
 pub fn offcpu_switch(context: BtfTracePointContext) -> i32 {
     let now = wakes(&context);
-    let preempted = context.arg::<u64>(0) as u8 != 0;
-    if !preempted {
-        sleeps(&context, now);
-    }
+    sleeps(&context, now);
     0
 }
 
@@ -88,13 +85,15 @@ fn wakes(context: &BtfTracePointContext) -> u64 {
     now
 }
 
-/// The thread that the CPU switches from goes to sleep. Every sleep of the machine comes here, so those of unwatched
-/// threads leave as soon as possible.
+/// The thread that the CPU switches from goes to sleep, or its control group has used up its CPU limit. Every switch of
+/// the machine comes here, so those of unwatched threads leave as soon as possible.
 #[inline(always)]
 fn sleeps(context: &BtfTracePointContext, now: u64) {
     let task = TypedTask::argument(context, 1);
     let (pid, tid, state) = (task.tgid(), task.pid(), task.state());
-    if state == 0 || state & DEAD != 0 {
+    let is_preempted = context.arg::<u64>(0) as u8 != 0;
+    let is_runnable = is_preempted || state == 0;
+    if is_runnable && !task.is_throttled() || state & DEAD != 0 {
         return;
     }
     let Some(sleeper) = sleeper(tid) else { return };
@@ -115,7 +114,9 @@ fn sleeps(context: &BtfTracePointContext, now: u64) {
     }
     let registers = Registers::saved();
     let mut detail = u64::from(registers.call);
-    if registers.call == FUTEX {
+    if is_runnable {
+        detail = u64::from(NO_CALL) | detail::THROTTLED;
+    } else if registers.call == FUTEX {
         if !waits_for_gil(sleeper, &registers) {
             sleeper.tries = sleeper.tries.wrapping_add(1);
             if sleeper.tries < TRIES || sleeper.tries.is_multiple_of(TRIES) {
@@ -133,8 +134,8 @@ fn sleeps(context: &BtfTracePointContext, now: u64) {
         sleeper.since = 0;
         return;
     }
-    // A thread can be made to wait for the GIL anywhere, so where it is means nothing.
-    let key = if is_gil { key(detail, 0, 0) } else { key(detail, registers.argument, registers.sp) };
+    // A thread can be made to wait for the GIL or for its control group anywhere, so where it is means nothing.
+    let key = if is_gil || is_runnable { key(detail, 0, 0) } else { key(detail, registers.argument, registers.sp) };
     let number = match find(sleeper, key) {
         Some(number) => number,
         None => make(sleeper, key, detail, now),

@@ -1,5 +1,7 @@
 //! Processes chosen by where they run: container, control group, name and user. Those that start later are watched too.
 
+use std::process::Command;
+
 use pyobs_tests::control_group::{self, ControlGroup};
 use pyobs_tests::{Case, Record, Recording, Workload, case, command, json, needs};
 use serde_json::Value;
@@ -28,14 +30,20 @@ fn for_everybody() -> Result<(), String> {
     if is_private { Err("CPython 3.11 is where only root may go".to_owned()) } else { Ok(()) }
 }
 
-/// Starts a program in a group, with a shell that enters it first.
-fn start_in(group: Option<&ControlGroup>, function: &str) -> Workload {
-    let program = burn(&python(), function, "60");
+/// Starts a program that burns CPU time in a function, in a group.
+pub fn start_in(group: Option<&ControlGroup>, function: &str) -> Workload {
+    start_command_in(group, burn(&python(), function, "60"))
+}
+
+/// Starts a program in a group, with a shell that enters it first, and waits for its first line.
+pub fn start_command_in(group: Option<&ControlGroup>, program: Command) -> Workload {
     let command = match group {
         None => program,
         Some(group) => {
             let mut shell = command("sh");
-            shell.args(["-c", "echo $$ > \"$0\"; exec \"$@\""]).arg(group.processes());
+            let enter: Vec<String> =
+                group.processes().iter().map(|file| format!("echo $$ > '{}'; ", file.display())).collect();
+            shell.arg("-c").arg(enter.concat() + "exec \"$0\" \"$@\"");
             shell.arg(program.get_program()).args(program.get_args());
             shell
         }

@@ -1,4 +1,4 @@
-//! Which container a process runs in, judged by its control group, and the limits of that group.
+//! Which container a process runs in, judged by its control group.
 //!
 //! Engines name a container's control group after its id, a number of 64 hexadecimal digits:
 //! - Docker: `docker-ID.scope` (systemd), `/docker/ID`;
@@ -6,9 +6,8 @@
 //! - containerd and CRI-O under Kubernetes: `…/kubepods…/pod<UID>/cri-containerd-ID.scope`, `crio-ID.scope`, or `ID`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pyobs_model::dump::CpuLimit;
 use serde::Deserialize;
 
 use crate::machine::living_thread;
@@ -39,7 +38,7 @@ pub struct Group {
     /// From the root of the hierarchy.
     pub path: String,
     /// Whether it is of version 1.
-    is_old: bool,
+    pub is_old: bool,
 }
 
 impl Group {
@@ -70,41 +69,6 @@ impl Group {
         let engine = engine.or_else(|| (above == Some("docker")).then_some("docker"));
         let pod = parts[..index].iter().rev().find_map(|part| pod(part));
         Some(Named { engine, id: id.to_owned(), pod })
-    }
-
-    /// Where the group's files are, with the usual mount points.
-    fn folder(&self) -> PathBuf {
-        let root = if self.is_old { "/sys/fs/cgroup/cpu" } else { "/sys/fs/cgroup" };
-        Path::new(root).join(self.path.trim_start_matches('/'))
-    }
-
-    /// The CPU limit that holds for the group: its own, or that of a group above.
-    pub fn limit(&self) -> Option<CpuLimit> {
-        let folder = self.folder();
-        folder.ancestors().take_while(|folder| *folder != Path::new("/sys/fs")).find_map(|folder| self.limit_in(folder))
-    }
-
-    fn limit_in(&self, folder: &Path) -> Option<CpuLimit> {
-        let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
-        let cpus = if self.is_old {
-            let quota: f64 = read("cpu.cfs_quota_us")?.trim().parse().ok().filter(|quota| *quota > 0.0)?;
-            quota / read("cpu.cfs_period_us")?.trim().parse::<f64>().ok()?
-        } else {
-            let text = read("cpu.max")?;
-            let (quota, period) = text.trim().split_once(' ')?;
-            quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?
-        };
-        let stat = read("cpu.stat")?;
-        let field = |name: &str| {
-            let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|value| value.trim().parse::<u64>().ok())
-        };
-        let throttled_s = match field("throttled_usec") {
-            Some(micros) => micros as f64 / 1e6,
-            None => field("throttled_time")? as f64 / 1e9,
-        };
-        let (periods, throttled_periods) = (field("nr_periods")?, field("nr_throttled")?);
-        Some(CpuLimit { cpus, periods, throttled_periods, throttled_s })
     }
 }
 

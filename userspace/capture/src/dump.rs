@@ -122,7 +122,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         let process = processes.iter().find(|process| process.pid == pid.0);
         process.is_some_and(|process| process.is_still_asleep(tid.0))
     });
-    dump.findings = [deadlocks, dump::blocked_loops(&dump), dump::throttled_groups(&dump)].concat();
+    dump.findings = [deadlocks, dump::blocked_loops(&dump), dump::limited_groups(&dump)].concat();
     if !options.tasks {
         dump.processes.iter_mut().for_each(|process| process.tasks = None);
     }
@@ -143,7 +143,8 @@ fn shown(process: &Process, mut awaited: awaited::Awaits, placed: Placed) -> Pro
         python: process.version(),
         cgroup: placed.group,
         container: placed.container,
-        limit: placed.limit,
+        cpu_limit: placed.cpu,
+        memory_limit: placed.memory,
         zombies: zombies.collect(),
         tasks: Some(tasks::of(process)),
         threads: process

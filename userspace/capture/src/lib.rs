@@ -23,6 +23,7 @@ mod intern;
 pub mod kernel;
 pub mod launch;
 pub mod libc_layout;
+mod limits;
 mod loader;
 mod machine;
 pub mod memory;

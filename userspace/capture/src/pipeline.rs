@@ -32,6 +32,7 @@ use crate::family::{Context, NamedStack};
 use crate::kernel::cost::thread_time;
 use crate::kernel::probed_files::{self, Rewritten};
 use crate::kernel::sideband::Sideband;
+use crate::limits::GroupLimits;
 use crate::machine;
 
 /// How long the end of a capture waits for the names of native functions.
@@ -42,6 +43,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(4);
 pub struct Pipeline {
     pub context: Context,
     pub collectors: Collectors,
+    limits: GroupLimits,
     stacks: Stacks<Token>,
     /// Reports executable mappings if no system call program does.
     sideband: Option<Sideband>,
@@ -62,6 +64,7 @@ impl Pipeline {
         Self {
             context,
             collectors: Collectors::default(),
+            limits: GroupLimits::default(),
             stacks,
             sideband,
             copies,
@@ -138,6 +141,9 @@ impl Pipeline {
             self.collectors.mapped(&mut self.context);
         }
         self.collectors.advance(&mut self.context);
+        let context = &mut self.context;
+        let (now, groups) = (context.now(), context.processes.groups());
+        self.limits.poll(now, context.at_the_end, groups, &mut context.events);
         self.context.samples.clear();
     }
 

@@ -18,7 +18,16 @@ fn model() -> Model {
     let stack = it.stack(&[frame(FrameKind::Python, "f", "a.py", 1, 1)]);
     for number in 0..COUNT {
         let (at, process, tid, weight) = (Nanos(number * MS), ProcessRef(0), Tid(42), Nanos(10 * MS));
-        it.model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, outcome: Outcome::Complete }));
+        it.model.apply(&Event::Sample(Sample {
+            at,
+            process,
+            tid,
+            cpu: 0,
+            stack,
+            weight,
+            turn: None,
+            outcome: Outcome::Complete,
+        }));
     }
     it.model
 }

@@ -2,7 +2,7 @@
 
 mod blocked;
 mod cycles;
-mod throttled;
+mod limited;
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use serde::Serialize;
 use crate::event::Container;
 use crate::findings::Finding;
 use crate::report::FrameOut;
-use crate::{FrameKind, Pid, Tid, WaitReason, package};
+use crate::{CpuLimit, FrameKind, MemoryLimit, Pid, Tid, WaitReason, package};
 
 pub use crate::event::TaskState;
 pub use blocked::blocked_loops;
 pub use cycles::deadlocks;
-pub use throttled::throttled_groups;
+pub use limited::limited_groups;
 
 /// The version of the JSON format.
 pub const VERSION: u32 = 1;
@@ -47,7 +47,10 @@ pub struct ProcessDump {
     pub cgroup: Option<String>,
     pub container: Option<Container>,
     /// The CPU limit of its control group, or of one above.
-    pub limit: Option<CpuLimit>,
+    #[serde(rename = "limit")]
+    pub cpu_limit: Option<CpuLimit>,
+    /// The memory limit of its control group, or of one above.
+    pub memory_limit: Option<MemoryLimit>,
     pub threads: Vec<ThreadDump>,
     /// The asyncio tasks that are not done, if they were asked for.
     pub tasks: Option<Vec<TaskDump>>,
@@ -56,22 +59,6 @@ pub struct ProcessDump {
 }
 
 /// A limit of CPU time, and what it has cost since the control group was made.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct CpuLimit {
-    pub cpus: f64,
-    /// Periods in which the group ran, and those in which it had to wait for the next one.
-    pub periods: u64,
-    pub throttled_periods: u64,
-    /// Summed over CPUs.
-    pub throttled_s: f64,
-}
-
-impl CpuLimit {
-    pub fn throttled_share(self) -> f64 {
-        self.throttled_periods as f64 / self.periods.max(1) as f64
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Zombie {
     pub pid: Pid,

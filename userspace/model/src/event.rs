@@ -1,5 +1,6 @@
 //! Events: the vocabulary that capture, recordings and every display share.
 
+mod limits;
 mod memory;
 mod placement;
 mod redundancy;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::limits::{CpuLimit, Limits, MemoryLimit};
 pub use self::memory::{
     Arena, ArenaChange, Filled, MemInfoChange, Objects, Resident, Segment, SegmentChange, SegmentKind,
 };
@@ -116,6 +118,8 @@ pub enum Event {
         process: ProcessRef,
         placement: Placement,
     },
+    /// The limits of a control group of watched processes, and what it has used of them.
+    Limits(Limits),
     Thread {
         process: ProcessRef,
         tid: Tid,
@@ -222,6 +226,7 @@ macro_rules! time {
             Event::ProcessEnd { at, .. }
             | Event::Sample(Sample { at, .. })
             | Event::TaskStatus(TaskStatus { at, .. })
+            | Event::Limits(Limits { at, .. })
             | Event::Sleep(Sleep { at, .. })
             | Event::GilWait(GilWait { at, .. })
             | Event::GilHeld { at, .. }
@@ -366,6 +371,8 @@ pub struct Sample {
     pub stack: StackId,
     /// The CPU time that the sample represents.
     pub weight: Nanos,
+    /// How long the thread's event loop had run callbacks without looking for input. `None` outside of asyncio's loops.
+    pub turn: Option<Nanos>,
     pub outcome: Outcome,
 }
 

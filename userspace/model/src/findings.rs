@@ -5,6 +5,7 @@ mod arena;
 mod board;
 mod gil;
 mod joins;
+mod limits;
 mod nrt;
 mod redundancy;
 mod shm;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use self::board::{Board, Entry, Key};
+pub(crate) use self::limits::{near_limit, throttled};
 pub use self::redundancy::gain as redundancy_gain;
 pub use self::times::marks;
 use crate::families::Times;
@@ -131,6 +133,7 @@ pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     findings.extend(ucx::find(model, selection));
     findings.extend(redundancy::find(model, selection));
     findings.extend(tasks::find(model, selection));
+    findings.extend(limits::find(model, selection));
     findings.extend(unread::find(model, selection));
     let joined = joins::find(model, selection);
     findings.retain(|finding| !joined.iter().any(|join| joins::says_more(join, finding)));

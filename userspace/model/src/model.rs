@@ -141,6 +141,7 @@ impl Model {
                     state.placement = placement.clone();
                 }
             }
+            Event::Limits(limits) => self.sums.limits.add(limits),
             Event::ProcessEnd { id, at } => {
                 if let Some(state) = self.processes.kept(*id) {
                     state.ended = Some(*at);
@@ -160,6 +161,7 @@ impl Model {
             Event::Sample(sample) => {
                 if self.has_stack(sample.stack) && self.processes.sampled(sample.process, sample.tid) {
                     self.sums.cpu.add(*sample);
+                    self.sums.turns.add(sample);
                 }
             }
             Event::Sleep(sleep) => {

@@ -1,6 +1,7 @@
 //! The contents of a recording, in the shape of `pyobs report --json` (docs/report-json.md).
 
 mod arena;
+mod limits;
 mod nrt;
 mod redundancy;
 mod region;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::arena::ArenaOut;
+pub use self::limits::LimitOut;
 pub use self::nrt::MemInfos;
 pub use self::redundancy::RedundancyOut;
 pub use self::region::RegionOut;
@@ -74,6 +76,8 @@ pub struct Report<'m> {
     pub workers: Option<Vec<Worker>>,
     pub redundancy: Option<RedundancyOut>,
     pub tasks: Option<Rows<'m, TaskOut>>,
+    /// Control groups that have a limit.
+    pub limits: Vec<LimitOut>,
     pub findings: Vec<Finding>,
 }
 
@@ -305,6 +309,7 @@ impl<'m> Report<'m> {
             workers: model.is_on(Family::Ucx).then(|| ucx::workers(model, selection)),
             redundancy: model.is_on(Family::Redundancy).then(|| redundancy::redundancy(source, selection, limit)),
             tasks: rows(source, Family::Tasks, tasks::tasks),
+            limits: limits::limits(model, selection),
             findings: findings::find(model, selection),
         }
     }

@@ -257,7 +257,16 @@ fn rounds(after: u64, stack: StackId) -> Model {
         let begun = id * 100 * MS;
         let samples = (0..5).map(move |tick| {
             let (at, outcome) = (Nanos(begun + after + tick * 10 * MS), Outcome::Complete);
-            Event::Sample(Sample { at, process: PROCESS, tid: MAIN, cpu: 0, stack, weight: Nanos(10_000_000), outcome })
+            Event::Sample(Sample {
+                at,
+                process: PROCESS,
+                tid: MAIN,
+                cpu: 0,
+                stack,
+                weight: Nanos(10_000_000),
+                turn: None,
+                outcome,
+            })
         });
         seen(id, transfer(begun, 40 * MS)).into_iter().chain(samples)
     };

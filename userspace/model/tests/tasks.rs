@@ -39,9 +39,14 @@ fn all() -> Model {
 }
 
 fn sample(model: &mut Model, at_ms: u64, stack: u32) {
+    sample_in_turn(model, at_ms, stack, None);
+}
+
+/// A sample taken while the loop's turn has lasted for this many milliseconds.
+fn sample_in_turn(model: &mut Model, at_ms: u64, stack: u32, turn_ms: Option<u64>) {
     let (at, tid, stack) = (Nanos(at_ms * MS), Tid(7), StackId(stack));
-    let (weight, outcome) = (Nanos(10 * MS), Outcome::Complete);
-    model.apply(&Event::Sample(Sample { at, process: PROCESS, tid, cpu: 0, stack, weight, outcome }));
+    let (weight, outcome, turn) = (Nanos(10 * MS), Outcome::Complete, turn_ms.map(|turn| Nanos(turn * MS)));
+    model.apply(&Event::Sample(Sample { at, process: PROCESS, tid, cpu: 0, stack, weight, turn, outcome }));
 }
 
 fn sleep(model: &mut Model, at_ms: u64, ms: u64, stack: u32, reason: WaitReason) {
@@ -157,4 +162,35 @@ fn what_is_undefined_or_out_of_turn_is_ignored() {
     assert_eq!(model.tasks().iter().count(), 2);
     assert_eq!((model.tasks().of(StackId(2)), model.tasks().of(StackId(99))), (None, None));
     assert_eq!(model.tasks().alive().count(), 0);
+}
+
+#[test]
+fn a_turn_that_computes_for_long_starves_its_loop() {
+    let mut model = all();
+    // 90 ms in Task-1, of which the last 20 ms are in Task-2.
+    for turn_ms in (10..=90).step_by(10) {
+        sample_in_turn(&mut model, 100 + turn_ms, u32::from(turn_ms > 70), Some(turn_ms));
+    }
+    // A short turn, a sample of the first that comes late, and a long one that hardly computes.
+    sample_in_turn(&mut model, 240, 1, Some(30));
+    sample_in_turn(&mut model, 195, 0, Some(95));
+    sample_in_turn(&mut model, 500, 1, Some(200));
+    sample_in_turn(&mut model, 510, 1, Some(210));
+    // The turn that goes on.
+    for turn_ms in (10..=60).step_by(10) {
+        sample_in_turn(&mut model, 600 + turn_ms, 0, Some(turn_ms));
+    }
+    let rows = views::starved_loops(&model, &Selection::default());
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!(row.turns, Times { count: 2, total: Nanos(150 * MS), max: Nanos(90 * MS) });
+    assert_eq!(row.tasks.iter().copied().collect::<Vec<_>>(), [TaskId(0), TaskId(1)]);
+    let finding =
+        findings::find(&model, &Selection::default()).into_iter().find(|it| it.id == "tasks/starved").unwrap();
+    assert!(
+        finding.summary.starts_with("query (/srv/app/server.py:31) computed for 150 ms of "),
+        "{}",
+        finding.summary
+    );
+    let later = Selection { from: Some(Nanos(300 * MS)), ..Selection::default() };
+    assert_eq!(views::starved_loops(&model, &later)[0].turns.count, 1);
 }

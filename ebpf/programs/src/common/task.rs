@@ -10,7 +10,10 @@ use aya_ebpf::{
 use pyobs_abi::record::Loss;
 
 use super::{
-    maps::{SIGNAL_LIVE, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_STATE, TASK_TGID, count_loss},
+    maps::{
+        CFS_RQ_THROTTLE_COUNT, SIGNAL_LIVE, TASK_CFS_RQ, TASK_FSBASE, TASK_PID, TASK_SIGNAL, TASK_STATE, TASK_TGID,
+        TASK_THROTTLED, count_loss,
+    },
     memory::kernel,
 };
 
@@ -104,6 +107,18 @@ impl TypedTask {
     #[inline(always)]
     pub fn state(self) -> u32 {
         self.0.field(&TASK_STATE)
+    }
+
+    /// Whether the task, which leaves its CPU, has to wait because its control group has used up its CPU limit.
+    /// `throttle_cfs_rq_work` marks tasks from Linux 6.18 on, `throttle_cfs_rq` whole queues before:
+    /// <https://github.com/torvalds/linux/blob/v6.18/kernel/sched/fair.c>,
+    /// <https://github.com/torvalds/linux/blob/v6.1/kernel/sched/fair.c>
+    #[inline(always)]
+    pub fn is_throttled(self) -> bool {
+        if TASK_THROTTLED.load() != 0 {
+            return self.0.field::<u8>(&TASK_THROTTLED) != 0;
+        }
+        CFS_RQ_THROTTLE_COUNT.load() != 0 && self.0.follow(&TASK_CFS_RQ).field::<i32>(&CFS_RQ_THROTTLE_COUNT) != 0
     }
 }
 

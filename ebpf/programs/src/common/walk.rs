@@ -105,6 +105,8 @@ pub struct Walk {
     /// What the thread state points to: the innermost frame or a `_PyCFrame`; 0 for none.
     pub top: u64,
     pub code_type: u64,
+    /// The code of the event loop's function that runs one turn; 0 if unknown.
+    pub turn_code: u64,
     /// The frame to take next.
     pub frame: u64,
     /// A frame before it in its chain, to detect a cycle; 0 for none.
@@ -189,6 +191,7 @@ impl Walk {
         walk.sample.detail = [0; 2];
         (walk.sample.generators, walk.sample.generator_frames) = ([0; GENERATORS], [0; GENERATORS]);
         (walk.runs, walk.in_run) = (0, 0);
+        walk.sample.turn = 0;
         Some(walk)
     }
 
@@ -222,6 +225,7 @@ impl Walk {
                 self.layout = *layout;
                 self.loops = process.loops;
                 self.code_type = process.code_type;
+                self.turn_code = process.turn.code;
                 self.top = frame;
                 self.state = state;
                 if is_on(FAMILY_GIL) && holder(process, layout, state) == Some(state) {
@@ -238,6 +242,7 @@ impl Walk {
         (self.evals, self.eval, self.first_eval) = (0, 0, 0);
         self.layout = *layout;
         self.code_type = process.code_type;
+        self.turn_code = 0;
         self.top = frame;
         self.phase = Phase::BEGIN;
     }

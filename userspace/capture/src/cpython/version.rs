@@ -27,6 +27,12 @@ impl Version {
         Self { major, minor, micro, level: Level::Final, serial: 0 }
     }
 
+    /// How far behind the header of a tuple its items lie. 3.14 moved them behind the hash:
+    /// <https://github.com/python/cpython/blob/v3.14.0/Include/cpython/tupleobject.h>
+    pub fn tuple_items(self) -> u64 {
+        if self.minor >= 14 { 16 } else { 8 }
+    }
+
     /// From `PY_VERSION_HEX`, if it is valid: one byte each for major, minor and micro, half a byte each for
     /// level and serial.
     pub fn from_hex(hex: u64) -> Option<Self> {

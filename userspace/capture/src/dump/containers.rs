@@ -1,11 +1,10 @@
 //! The containers of processes, with their names and limits.
 
 use foldhash::HashMap;
-use pyobs_model::Container;
-use pyobs_model::dump::CpuLimit;
+use pyobs_model::{Container, CpuLimit, MemoryLimit};
 
 use crate::containers::Group;
-use crate::placements;
+use crate::{limits, placements};
 
 /// Names in a message.
 const NAMES_MAX: usize = 20;
@@ -15,7 +14,8 @@ const NAMES_MAX: usize = 20;
 pub struct Placed {
     pub group: Option<String>,
     pub container: Option<Container>,
-    pub limit: Option<CpuLimit>,
+    pub cpu: Option<CpuLimit>,
+    pub memory: Option<MemoryLimit>,
 }
 
 impl Placed {
@@ -54,5 +54,6 @@ impl Containers {
 
 fn placed(group: &Group) -> Placed {
     let container = placements::container(group);
-    Placed { group: Some(group.path.clone()), container, limit: group.limit() }
+    let (cpu, memory) = limits::of(group);
+    Placed { group: Some(group.path.clone()), container, cpu, memory }
 }

@@ -195,7 +195,16 @@ impl<'a> Objects<'a> {
     /// The items of a `list`.
     pub fn list(&self, list: u64) -> Option<Vec<u64>> {
         let body = self.body(list)?;
-        let (count, first) = (self.word(body)?, self.word(body.checked_add(8)?)?);
+        self.array(self.word(body.checked_add(8)?)?, self.word(body)?)
+    }
+
+    /// The items of a `tuple`.
+    pub fn tuple(&self, tuple: u64) -> Option<Vec<u64>> {
+        let body = self.body(tuple)?;
+        self.array(body.checked_add(self.python.number.tuple_items())?, self.word(body)?)
+    }
+
+    fn array(&self, first: u64, count: u64) -> Option<Vec<u64>> {
         if count > ITEMS_MAX {
             return None;
         }

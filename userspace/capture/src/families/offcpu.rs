@@ -35,6 +35,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     serves: &[Family::Gil],
     start: collector::start,
     control_bit: control::FAMILY_OFFCPU,
+    offsets: Some(programs::offsets),
     ..FamilySpec::new(Family::OffCpu, "where threads sleep, and who wakes them")
 };
 

@@ -5,6 +5,7 @@
 //! (`known.rs`).
 
 mod known;
+mod turns;
 
 use std::sync::Arc;
 
@@ -96,12 +97,16 @@ fn start(_: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
 impl Collector for Tasks {
     fn task_of(&mut self, stack: &Stack, context: &mut Context) -> Option<TaskId> {
         let maps_read = context.processes.maps_read();
-        let (watched, _) = context.processes.get(stack.sample.header.pid)?;
+        let pid = stack.sample.header.pid;
+        let (watched, _) = context.processes.get(pid)?;
         let process = watched.id;
         let known = self.processes.entry(process).or_insert_with(|| Known::new(watched.pid));
         let coroutine = known.coroutine(stack, watched)?;
         let name = known.name(coroutine.object, &mut self.lookups, watched, maps_read);
         let kind = known.runner();
+        if let Some(turn) = known.turn(stack, coroutine.frame, watched) {
+            context.processes.set_turn(pid, turn, &mut context.object);
+        }
         let task = self.names.identify((process, kind), coroutine.function, name, context)?;
         self.have_run.insert(task);
         Some(task)

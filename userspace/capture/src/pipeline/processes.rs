@@ -137,6 +137,11 @@ impl Processes {
         self.watched.iter().map(|(pid, watched)| (*pid, watched.id))
     }
 
+    /// The control groups of watched processes.
+    pub fn groups(&self) -> impl Iterator<Item = &str> {
+        self.watched.values().filter_map(|watched| watched.placement.cgroup.as_deref())
+    }
+
     /// The executable mappings of all watched processes.
     pub fn mappings(&self) -> impl Iterator<Item = (u32, &Mapping)> + '_ {
         self.watched.iter().flat_map(|(pid, watched)| watched.mappings.iter().map(|mapping| (*pid, mapping)))
@@ -337,6 +342,15 @@ impl Processes {
             events.push(self.lost(Reason::TableFull, 1));
         }
         fits
+    }
+
+    /// Tells the kernel side where a process's event loop keeps the time of its turn.
+    pub fn set_turn(&mut self, pid: u32, turn: process::Turn, object: &mut Object) {
+        if let Some(watched) = self.watched.get_mut(&pid) {
+            watched.entry.turn = turn;
+            // The process is in the table, so there is room for it.
+            let _ = object.processes.insert(pid, watched.entry, 0);
+        }
     }
 
     fn add(

@@ -69,6 +69,8 @@ pub fn cases() -> Vec<Case> {
         case("redundancy/chatty", chatty(), AT_COMPUTE, "42,000 calls a second", "itertuples()"),
         case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "Leave out what computes the values"),
         case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
+        case("container/throttled", throttled(), None, "60 of 100 periods", "Raise the limit"),
+        case("container/memory", near_limit(), None, "95.0 MiB of the 100.0 MiB", "hold less memory"),
         case("tasks/blocked", blocked(), AT_SEND, "2.00 s of 10.0 s", "`asyncio.to_thread`"),
     ]
 }
@@ -93,6 +95,29 @@ fn model(events: &[Event]) -> Model {
     events.iter().for_each(|event| it.model.apply(event));
     it.model.advance(Nanos(10 * SECOND));
     it.model
+}
+
+fn limited(states: [Limits; 2]) -> Vec<Event> {
+    let placement = Placement { cgroup: Some("/app/web".into()), ..Placement::default() };
+    let placed = Event::Placement { process: PROCESS, placement };
+    std::iter::once(placed).chain(states.map(Event::Limits)).collect()
+}
+
+fn throttled() -> Vec<Event> {
+    let state = |second, periods, throttled_periods| {
+        let throttled = Nanos(throttled_periods * 80 * MS);
+        let cpu = CpuLimit { quota: Nanos(20 * MS), period: Nanos(100 * MS), periods, throttled_periods, throttled };
+        Limits { at: Nanos(second * SECOND), cgroup: "/app".into(), cpu: Some(cpu), memory: None }
+    };
+    limited([state(0, 1000, 7), state(10, 1100, 67)])
+}
+
+fn near_limit() -> Vec<Event> {
+    let state = |second, mebibytes: u64| {
+        let memory = MemoryLimit { limit_bytes: 100 << 20, used_bytes: mebibytes << 20, killed: 4 };
+        Limits { at: Nanos(second * SECOND), cgroup: "/app".into(), cpu: None, memory: Some(memory) }
+    };
+    limited([state(0, 20), state(10, 95)])
 }
 
 fn gil_wait(at: u64, length: u64) -> Event {
@@ -330,7 +355,7 @@ fn no_overlap() -> Vec<Event> {
 
 fn sample(at: Nanos, stack: StackId) -> Event {
     let (process, tid, cpu, weight, outcome) = (PROCESS, MAIN, 0, Nanos(10 * MS), Outcome::Complete);
-    Event::Sample(Sample { at, process, tid, cpu, stack, weight, outcome })
+    Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn: None, outcome })
 }
 
 /// A sample in native code.

@@ -20,10 +20,13 @@ pub enum WaitReason {
     /// The first of several files, sockets or pipes: poll, select, epoll.
     Poll,
     Other,
+    /// Not asleep: the thread's control group has used up its CPU limit.
+    Throttled,
 }
 
 impl WaitReason {
-    pub const ALL: &'static [Self] = &[Self::Lock, Self::Io, Self::Sleep, Self::Gil, Self::Poll, Self::Other];
+    pub const ALL: &'static [Self] =
+        &[Self::Lock, Self::Io, Self::Sleep, Self::Gil, Self::Poll, Self::Other, Self::Throttled];
 
     /// The name in JSON, recordings and on screens.
     pub fn name(self) -> &'static str {
@@ -34,7 +37,13 @@ impl WaitReason {
             Self::Gil => "gil",
             Self::Poll => "poll",
             Self::Other => "other",
+            Self::Throttled => "throttled",
         }
+    }
+
+    /// Whether the thread's own call made it wait, not another thread or a limit.
+    pub fn is_of_a_call(self) -> bool {
+        !matches!(self, Self::Gil | Self::Throttled)
     }
 
     pub fn from_name(name: &str) -> Option<Self> {

@@ -7,6 +7,7 @@ mod ended;
 pub mod eval;
 pub mod gil;
 mod lengths;
+pub mod limits;
 pub mod nrt;
 pub mod offcpu;
 mod past;
@@ -14,6 +15,7 @@ mod places;
 pub mod redundancy;
 pub mod shm;
 pub mod tasks;
+pub mod turns;
 pub mod ucx;
 
 use ended::Ended;

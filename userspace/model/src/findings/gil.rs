@@ -26,6 +26,8 @@ const SERIOUS: f64 = 0.5;
 const LONG: f64 = 0.010;
 /// A holder is starved of CPU if it ran for less than this share of the time it was runnable.
 const STARVED: f64 = 0.4;
+/// A CPU limit holds a holder up if it was throttled for more than this share of the time it was runnable.
+const THROTTLED: f64 = 0.25;
 /// A holder sleeps with the GIL if it was asleep for more than this share of the time it held it.
 const ASLEEP: f64 = 0.5;
 /// How many waiters the detail names besides the one that waited longest.
@@ -129,6 +131,8 @@ struct ThreadTime {
     ran: Nanos,
     /// Asleep, except for waits for the GIL.
     asleep: Nanos,
+    /// Kept from running by the limit of its control group.
+    throttled: Nanos,
 }
 
 fn times(
@@ -146,9 +150,13 @@ fn times(
         }
     }
     for ((process, tid, reason), slept) in model.offcpu().threads(selection) {
-        if let Some(spent) = times.get_mut(&(process, tid)).filter(|_| reason != WaitReason::Gil) {
-            spent.asleep = spent.asleep.saturating_add(slept.total);
-        }
+        let Some(spent) = times.get_mut(&(process, tid)) else { continue };
+        let sum = match reason {
+            WaitReason::Gil => continue,
+            WaitReason::Throttled => &mut spent.throttled,
+            _ => &mut spent.asleep,
+        };
+        *sum = sum.saturating_add(slept.total);
     }
     times
 }
@@ -177,10 +185,17 @@ fn reason(share: &GilShare, holder: &Blocker, mean: f64) -> (String, &'static st
         let text = format!("It slept for at least {slept:.2} s of that time, in code that keeps the GIL.");
         return (text, "Have the code that sleeps release the GIL (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL).");
     }
+    let throttled = seconds(holder.spent.throttled);
+    if throttled > THROTTLED * awake {
+        let text = format!(
+            "It was runnable for {awake:.2} s, and for {throttled:.2} s of that its control group had used up its CPU limit, so \
+             it kept the GIL without running."
+        );
+        return (text, "Raise the group's CPU limit, or run fewer threads that compute in it.");
+    }
     if ran > 0.0 && ran < STARVED * awake {
         let text = format!(
-            "It was runnable for {awake:.2} s and got the CPU for {ran:.2} s of it: other programs had the CPU, or its cgroup is \
-             throttled."
+            "It was runnable for {awake:.2} s and got the CPU for {ran:.2} s of it: other programs had the CPU."
         );
         return (text, "Give the process more CPU, or run fewer threads that compute.");
     }

@@ -56,4 +56,6 @@ sums! {
     ucx: ucx::Ucx,
     redundancy: redundancy::Redundancy,
     tasks: tasks::Tasks,
+    turns: turns::Turns,
+    limits: limits::Groups,
 }

@@ -7,7 +7,7 @@ use super::own_line;
 use crate::families::cpu::CpuSum;
 use crate::families::tasks::Status;
 use crate::families::{Sampled, Times};
-use crate::{FrameId, Model, ProcessRef, Selection, TaskId, WaitReason};
+use crate::{FrameId, Model, ProcessRef, Selection, StackId, TaskId, WaitReason};
 
 /// What a task has done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +40,17 @@ pub struct BlockedRow {
     pub reason: WaitReason,
 }
 
+/// A coroutine that computes for long without returning to the event loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StarvedRow {
+    pub process: ProcessRef,
+    /// The line with the most time of these turns.
+    pub frame: Option<FrameId>,
+    pub tasks: BTreeSet<TaskId>,
+    /// Turns of loops that spent most of their CPU time in tasks of this coroutine.
+    pub turns: Times,
+}
+
 /// The tasks that have run, blocked their loop or are alive: the busiest first.
 pub fn tasks(model: &Model, selection: &Selection) -> Vec<TaskRow> {
     let mut sums: BTreeMap<TaskId, (CpuSum, Times)> = BTreeMap::new();
@@ -49,7 +60,7 @@ pub fn tasks(model: &Model, selection: &Selection) -> Vec<TaskRow> {
         }
     }
     for (key, sum) in model.offcpu().sums(selection) {
-        if let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason != WaitReason::Gil) {
+        if let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason.is_of_a_call()) {
             sums.entry(task).or_default().1.add(sum.times);
         }
     }
@@ -77,7 +88,7 @@ pub fn task_lines(model: &Model, selection: &Selection, task: TaskId) -> Vec<Tas
         lines.entry(own_line(model, place.stack)).or_default().cpu.add(sum);
     }
     let sleeps = model.offcpu().sums(selection).into_iter();
-    for (key, sum) in sleeps.filter(|(key, _)| is_its(key.place.stack) && key.reason != WaitReason::Gil) {
+    for (key, sum) in sleeps.filter(|(key, _)| is_its(key.place.stack) && key.reason.is_of_a_call()) {
         lines.entry(own_line(model, key.place.stack)).or_default().blocked.add(sum.times);
     }
     let line = |(frame, line): (_, TaskLine)| TaskLine { frame, blocked: line.blocked.settled(), ..line };
@@ -90,7 +101,7 @@ pub fn task_lines(model: &Model, selection: &Selection, task: TaskId) -> Vec<Tas
 pub fn blocked_loops(model: &Model, selection: &Selection) -> Vec<BlockedRow> {
     let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), Blocked> = BTreeMap::new();
     for (key, sum) in model.offcpu().sums(selection) {
-        let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason != WaitReason::Gil) else { continue };
+        let Some(task) = model.tasks().of(key.place.stack).filter(|_| key.reason.is_of_a_call()) else { continue };
         let row = rows.entry((key.place.process, own_line(model, key.place.stack))).or_default();
         row.tasks.insert(task);
         row.times.add(sum.times);
@@ -104,6 +115,45 @@ pub fn blocked_loops(model: &Model, selection: &Selection) -> Vec<BlockedRow> {
     let mut rows: Vec<BlockedRow> = rows.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| Reverse(row.times.total));
     rows
+}
+
+/// The coroutines that compute for long without returning to the event loop, most time first.
+pub fn starved_loops(model: &Model, selection: &Selection) -> Vec<StarvedRow> {
+    let mut rows: BTreeMap<(ProcessRef, Option<FrameId>), Starved> = BTreeMap::new();
+    let coroutine_of = |stack: StackId| {
+        let task = model.tasks().of(stack)?;
+        Some((task, model.tasks().get(task)?.coroutine))
+    };
+    for turn in model.turns().starving(selection) {
+        let mut coroutines: BTreeMap<Option<FrameId>, u64> = BTreeMap::new();
+        for (stack, time) in &turn.stacks {
+            *coroutines.entry(coroutine_of(*stack).map(|(_, coroutine)| coroutine)).or_default() += time.0;
+        }
+        let Some((coroutine, _)) = coroutines.into_iter().max_by_key(|(_, time)| *time) else { continue };
+        let row = rows.entry((turn.process, coroutine)).or_default();
+        row.turns.add(Times { count: 1, total: turn.length(), max: turn.length() });
+        for (stack, time) in &turn.stacks {
+            let of = coroutine_of(*stack);
+            if of.map(|(_, coroutine)| coroutine) == coroutine {
+                row.tasks.extend(of.map(|(task, _)| task));
+                *row.lines.entry(own_line(model, *stack)).or_default() += time.0;
+            }
+        }
+    }
+    let row = |((process, _), row): (_, Starved)| {
+        let frame = row.lines.into_iter().max_by_key(|(_, time)| *time)?.0;
+        Some(StarvedRow { process, frame, tasks: row.tasks, turns: row.turns })
+    };
+    let mut rows: Vec<StarvedRow> = rows.into_iter().filter_map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.turns.total));
+    rows
+}
+
+#[derive(Default)]
+struct Starved {
+    lines: BTreeMap<Option<FrameId>, u64>,
+    tasks: BTreeSet<TaskId>,
+    turns: Times,
 }
 
 /// The sums of a line that blocks an event loop.

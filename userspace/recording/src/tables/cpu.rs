@@ -37,6 +37,8 @@ tables! {
         outcome: OutcomeId = "`outcomes.id`",
         #[newer] weight as "weight_ns": Nanos = "the CPU time that the sample stands for; in recordings without this \
             column 1 / `rate_hz` seconds",
+        #[newer] turn as "turn_ns": Option<Nanos> = "how long the thread's event loop had run callbacks without looking for input; \
+            NULL outside of asyncio's loops",
     }
 }
 
@@ -73,9 +75,9 @@ pub(crate) fn prepare(connection: &Connection) -> Result<()> {
 pub(crate) const INSERT: &str = SampleRow::INSERT;
 
 pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> Result<()> {
-    let Sample { at, process, tid, cpu, stack, weight, outcome } = *sample;
+    let Sample { at, process, tid, cpu, stack, weight, turn, outcome } = *sample;
     let outcome = number(outcome);
-    SampleRow { at, process, tid, cpu, stack, outcome, weight: Some(weight) }.insert_with(insert)
+    SampleRow { at, process, tid, cpu, stack, outcome, weight: Some(weight), turn: Some(turn) }.insert_with(insert)
 }
 
 /// In recordings without weights each sample stands for `period`.
@@ -94,9 +96,9 @@ pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, merge: &mut Merge<'
         Some(())
     })?;
     merge.events(reading, Rows::Within, move |row: SampleRow| {
-        let SampleRow { at, process, tid, cpu, stack, outcome, weight } = row;
+        let SampleRow { at, process, tid, cpu, stack, outcome, weight, turn } = row;
         let outcome = *outcomes.get(&outcome)?;
-        let weight = weight.unwrap_or(period);
-        Some(Event::Sample(Sample { at, process, tid, cpu, stack, weight, outcome }))
+        let (weight, turn) = (weight.unwrap_or(period), turn.flatten());
+        Some(Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn, outcome }))
     })
 }

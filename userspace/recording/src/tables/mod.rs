@@ -8,6 +8,7 @@ pub(crate) mod cpu;
 pub(crate) mod eval;
 pub(crate) mod gil;
 pub(crate) mod health;
+pub(crate) mod limits;
 mod lookup;
 pub(crate) mod meta;
 pub(crate) mod nrt;
@@ -45,6 +46,7 @@ const FAMILIES: &[Group] = &[
     (ucx::TABLES, ucx::read),
     (regions::TABLES, regions::read),
     (tasks::TABLES, tasks::read),
+    (limits::TABLES, limits::read),
 ];
 
 /// Every table, in the order of creation.
@@ -77,6 +79,7 @@ pub(crate) fn insert(
         Event::TaskStatus(status) => tasks::status(connection, status),
         Event::Process { id, process } => processes::process(connection, *id, process),
         Event::Placement { process, placement } => processes::placement(connection, *process, placement),
+        Event::Limits(limits) => limits::insert(connection, limits),
         Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
         Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
         Event::Sample(sample) => cpu::sample(&mut often.sample, sample),

@@ -59,7 +59,16 @@ fn live(id: u32, events: &mut Vec<Event>) {
     events.push(begin(id, Some(Nanos(begun))));
     events.push(Event::Thread { process, tid, name: "python3".into() });
     let sample = |process, tid, at| {
-        Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight: WEIGHT, outcome: Outcome::Complete })
+        Event::Sample(Sample {
+            at,
+            process,
+            tid,
+            cpu: 0,
+            stack,
+            weight: WEIGHT,
+            turn: None,
+            outcome: Outcome::Complete,
+        })
     };
     let samples = if id.is_multiple_of(BUSY) { BUSY_SAMPLES } else { 1 };
     let own = (0..samples).map(|number| sample(process, tid, Nanos(begun + u64::from(number) * WEIGHT.0)));

@@ -107,6 +107,7 @@ impl Program {
             cpu: self.random.below(2) as u32,
             stack: StackId(self.random.below(u64::from(self.stacks)) as u32),
             weight: WEIGHT,
+            turn: None,
             outcome: Outcome::Complete,
         }));
     }
@@ -177,6 +178,7 @@ pub fn every_event() -> Vec<Event> {
             cpu: at % 3,
             stack: StackId(at % 6),
             weight: WEIGHT,
+            turn: None,
             outcome,
         }));
     }
@@ -288,6 +290,12 @@ pub fn every_event() -> Vec<Event> {
     for (after, state, awaits) in [(110, Some(TaskState::Waiting), Some(TaskId(1))), (111, None, None)] {
         let (at, task, stack) = (Nanos(at.0 + after), TaskId(0), StackId(1));
         events.push(Event::TaskStatus(TaskStatus { at, task, state, awaits, stack }));
+    }
+    let (quota, period) = (Nanos(u64::MAX), Nanos(100_000_000));
+    let cpu = CpuLimit { quota, period, periods: 9, throttled_periods: 8, throttled: Nanos(1 << 40) };
+    let memory = MemoryLimit { limit_bytes: 1 << 50, used_bytes: 1 << 49, killed: 3 };
+    for (after, cpu, memory) in [(112, Some(cpu), None), (113, None, Some(memory)), (114, Some(cpu), Some(memory))] {
+        events.push(Event::Limits(Limits { at: Nanos(at.0 + after), cgroup: "/docker/4f".into(), cpu, memory }));
     }
     let at = Nanos(3_600_000_000_000);
     events.push(Event::Loss { at, reason: Reason::RingFull, count: 12 });

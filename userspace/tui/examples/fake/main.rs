@@ -144,6 +144,7 @@ impl Fake {
                             cpu: lane as u32,
                             stack: *stack,
                             weight: Nanos(10_101_010),
+                            turn: None,
                             outcome: Outcome::Complete,
                         }));
                     }

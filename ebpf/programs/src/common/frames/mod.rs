@@ -6,6 +6,7 @@
 
 mod chains;
 mod generators;
+mod turns;
 mod v3_11;
 mod v3_12;
 mod v3_13;
@@ -116,6 +117,7 @@ impl Walk {
             unit => v3_6::offset(instruction, unit),
         };
         self.see_generator();
+        self.see_turn(code);
         self.push(Frame::python(code, check, offset), checked & SEEN != 0);
         if v3_11::is_entry(self) {
             return Step::EndOfChain(previous);

@@ -7,6 +7,7 @@ use pyobs_abi::control;
 use pyobs_abi::offcpu::{SLEEPERS, Sleeper};
 use pyobs_model::Family;
 
+use crate::kernel::btf::{Btf, BtfError};
 use crate::kernel::object::{Object, ObjectError};
 use crate::kernel::program::ProgramSpec;
 use crate::machine::tick;
@@ -35,6 +36,21 @@ impl Sleepers {
     pub fn of(&self, tid: u32) -> Option<Sleeper> {
         self.0.get(&(tid % SLEEPERS), 0).ok()
     }
+}
+
+/// The offsets of the fields that say whether a task is throttled. A kernel has one or the other, or neither if it was
+/// built without CPU limits.
+pub fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
+    let mut offsets = Vec::new();
+    if let Ok(throttled) = btf.offset("task_struct", "throttled") {
+        offsets.push(("TASK_THROTTLED", throttled));
+    }
+    if let (Ok(entity), Ok(queue), Ok(count)) =
+        (btf.offset("task_struct", "se"), btf.offset("sched_entity", "cfs_rq"), btf.offset("cfs_rq", "throttle_count"))
+    {
+        offsets.extend([("TASK_CFS_RQ", entity + queue), ("CFS_RQ_THROTTLE_COUNT", count)]);
+    }
+    Ok(offsets)
 }
 
 /// Starts watching sleeps. Call once.

@@ -10,6 +10,9 @@ pub(super) fn reason(detail: u64) -> WaitReason {
     if detail & detail::GIL != 0 {
         return WaitReason::Gil;
     }
+    if detail & detail::THROTTLED != 0 {
+        return WaitReason::Throttled;
+    }
     of_call(detail as u32, detail & detail::FIRST_ARGUMENT_ZERO != 0)
 }
 

@@ -316,10 +316,9 @@ pub(super) fn items(place: &Place, container: u64, class: u64) -> Vec<Operand> {
     (0..count).map_while(item).collect()
 }
 
-/// Offset of the items of a tuple, which 3.14 moved behind the hash
-/// (<https://github.com/python/cpython/blob/v3.14.0/Include/cpython/tupleobject.h>).
+/// Offset of the items of a tuple.
 pub fn tuple_items(version: Version) -> u64 {
-    if version.minor >= 14 { HEADER + 16 } else { HEADER + 8 }
+    HEADER + version.tuple_items()
 }
 
 /// How objects of a type are compared. Types whose contents can change at the same address are not, unless the contents

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
+use pyobs_abi::process::Turn;
 use pyobs_abi::stack::Frame as RawFrame;
 use pyobs_model::{Frame, TaskKind, TaskState};
 
+use super::turns;
 use crate::cache::Cache;
 use crate::cpython::asyncio_debug::AsyncioOffsets;
 use crate::cpython::attached::{Attached, kernel_layout};
@@ -41,6 +43,8 @@ const KNOWN_MAX: usize = 16_384;
 const ALIVE_MAX: usize = 4096;
 /// How long a cached task is used without checking that it still owns the coroutine.
 const BELIEVED: Duration = Duration::from_secs(1);
+/// Stacks searched for the event loop's function: other loops than asyncio's do not have it.
+const TURN_SEARCHES_MAX: u32 = 64;
 /// Cached code objects; the least recently used are evicted.
 const CODES_MAX: usize = 4096;
 
@@ -48,6 +52,8 @@ const CODES_MAX: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Coroutine {
     pub object: u64,
+    /// The number of its Python frame in the stack.
+    pub frame: usize,
     /// Its function, at its first line.
     pub function: Frame,
 }
@@ -95,6 +101,9 @@ pub struct Known {
     /// The version of the memory map that was last searched for the table of offsets (3.14 and newer).
     searched: Option<u64>,
     offsets: Option<AsyncioOffsets>,
+    /// Whether the event loop's function was found, and the stacks that were searched for it.
+    has_turn: bool,
+    turn_searches: u32,
     /// Time of the last full listing, and the interval until the next.
     listed_all: Option<Instant>,
     every: Duration,
@@ -111,6 +120,8 @@ impl Known {
             pause: PAUSE,
             searched: None,
             offsets: None,
+            has_turn: false,
+            turn_searches: 0,
             listed_all: None,
             every: LIST_EVERY,
         }
@@ -130,10 +141,22 @@ impl Known {
         for (frame, number) in runs {
             let Some(code) = stack.frames.get(usize::from(number)) else { continue };
             if let Some(function) = self.function(*code, watched) {
-                return Some(Coroutine { object: coroutines::of_frame(python, *frame), function });
+                let object = coroutines::of_frame(python, *frame);
+                return Some(Coroutine { object, frame: number.into(), function });
             }
         }
         None
+    }
+
+    /// Returns where the event loop above a task's coroutine keeps the time of its turn, once it is found.
+    pub fn turn(&mut self, stack: &Stack, coroutine: usize, watched: &Watched) -> Option<Turn> {
+        if self.has_turn || self.turn_searches >= TURN_SEARCHES_MAX {
+            return None;
+        }
+        self.turn_searches += 1;
+        let turn = turns::find(stack, coroutine, watched, watched.python.as_deref()?);
+        self.has_turn = turn.is_some();
+        turn
     }
 
     /// Returns the function of a code object, or `None` if it is not a coroutine function.
