@@ -25,7 +25,7 @@ fn model() -> Model {
             cpu: 0,
             stack,
             weight,
-            turn: None,
+            turn_us: None,
             outcome: Outcome::Complete,
         }));
     }

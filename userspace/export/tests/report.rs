@@ -75,7 +75,8 @@ fn ids_in(folder: &Path) -> BTreeSet<String> {
 }
 
 fn is_id(text: &str) -> bool {
-    let families = Family::ALL.iter().filter_map(|family| text.strip_prefix(family.name())?.strip_prefix('/'));
+    let subjects = Family::names().into_iter().chain(["container".to_owned()]);
+    let families = subjects.filter_map(|subject| text.strip_prefix(&*subject)?.strip_prefix('/'));
     families
         .into_iter()
         .any(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || "-_".contains(c)))

@@ -13,7 +13,16 @@ const MS: u64 = 1_000_000;
 
 fn sample(at: u64, tid: u32, stack: StackId, weight: u64) -> Event {
     let (at, process, weight) = (Nanos(at * MS), ProcessRef(0), Nanos(weight));
-    Event::Sample(Sample { at, process, tid: Tid(tid), cpu: 1, stack, weight, turn: None, outcome: Outcome::Complete })
+    Event::Sample(Sample {
+        at,
+        process,
+        tid: Tid(tid),
+        cpu: 1,
+        stack,
+        weight,
+        turn_us: None,
+        outcome: Outcome::Complete,
+    })
 }
 
 #[test]

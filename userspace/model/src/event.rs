@@ -7,6 +7,7 @@ mod redundancy;
 mod tasks;
 mod waits;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -371,8 +372,9 @@ pub struct Sample {
     pub stack: StackId,
     /// The CPU time that the sample represents.
     pub weight: Nanos,
-    /// How long the thread's event loop had run callbacks without looking for input. `None` outside of asyncio's loops.
-    pub turn: Option<Nanos>,
+    /// How long the thread's event loop had run callbacks without looking for input, in microseconds, of which a recording
+    /// may have millions. `None` outside of asyncio's loops.
+    pub turn_us: Option<NonZeroU32>,
     pub outcome: Outcome,
 }
 

@@ -65,7 +65,7 @@ fn model(frames: impl IntoIterator<Item = Frame>, stacks: &[&[u32]]) -> Model {
 fn add_samples(model: &mut Model, stack: u32, count: u64) {
     let (stack, outcome) = (StackId(stack), Outcome::Complete);
     let sample =
-        Sample { at: AT, process: ProcessRef(0), tid: TID, cpu: 0, stack, weight: PERIOD, turn: None, outcome };
+        Sample { at: AT, process: ProcessRef(0), tid: TID, cpu: 0, stack, weight: PERIOD, turn_us: None, outcome };
     for _ in 0..count {
         model.apply(&Event::Sample(sample));
     }

@@ -31,7 +31,7 @@ fn model(folder: &str, functions: &[(&str, u64)], sleeps: u64) -> Model {
                 cpu: 0,
                 stack,
                 weight: Nanos(10_000_000),
-                turn: None,
+                turn_us: None,
                 outcome: Outcome::Complete,
             }));
         }

@@ -264,7 +264,7 @@ fn rounds(after: u64, stack: StackId) -> Model {
                 cpu: 0,
                 stack,
                 weight: Nanos(10_000_000),
-                turn: None,
+                turn_us: None,
                 outcome,
             })
         });

@@ -112,7 +112,16 @@ fn accesses_represent_the_samples_that_the_budget_dropped() {
             let (at, cpu, outcome) = (Nanos(1), 0, Outcome::Complete);
             // The other half of the CPU time is outside native code.
             let of_line = Nanos(u64::from(weight) * 10_101_010 * 2);
-            model.apply(&Event::Sample(Sample { at, process, tid, cpu, stack, weight: of_line, turn: None, outcome }));
+            model.apply(&Event::Sample(Sample {
+                at,
+                process,
+                tid,
+                cpu,
+                stack,
+                weight: of_line,
+                turn_us: None,
+                outcome,
+            }));
             let (touched, element_of) = (Some(touched.clone()), element_of.clone());
             model.apply(&Event::Access(Access { at, process, tid, stack, weight, touched, stores, element_of }));
         }
@@ -141,7 +150,7 @@ fn a_selected_time_has_only_its_own_events() {
             cpu: 0,
             stack,
             weight: Nanos(10_101_010),
-            turn: None,
+            turn_us: None,
             outcome: Outcome::Complete,
         }));
         let touched = Some(Touched::Metadata(Some("numpy.ndarray".into())));

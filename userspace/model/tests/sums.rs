@@ -47,7 +47,7 @@ fn step(process: ProcessRef, number: u64, model: &mut Model) {
     let (from, at) = (Nanos(number * MS), Nanos(number * MS + MS / 2));
     let (tid, stack) = (Tid((number % THREADS) as u32), StackId((number * 7 % STACKS) as u32));
     let (weight, outcome) = (Nanos(MS), Outcome::Complete);
-    model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, turn: None, outcome }));
+    model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, turn_us: None, outcome }));
     let (reason, count, total, length, stacks) = (WaitReason::Io, 1, Nanos(number % 900), Nanos(number % 900), 1);
     let waker = Some(Waker { pid: Pid(7), tid: Tid((number % 2) as u32), name: "w".into() });
     model.apply(&Event::Sleep(Sleep { from, at, process, tid, stack, reason, count, total, length, stacks, waker }));

@@ -45,8 +45,9 @@ fn sample(model: &mut Model, at_ms: u64, stack: u32) {
 /// A sample taken while the loop's turn has lasted for this many milliseconds.
 fn sample_in_turn(model: &mut Model, at_ms: u64, stack: u32, turn_ms: Option<u64>) {
     let (at, tid, stack) = (Nanos(at_ms * MS), Tid(7), StackId(stack));
-    let (weight, outcome, turn) = (Nanos(10 * MS), Outcome::Complete, turn_ms.map(|turn| Nanos(turn * MS)));
-    model.apply(&Event::Sample(Sample { at, process: PROCESS, tid, cpu: 0, stack, weight, turn, outcome }));
+    let turn_us = turn_ms.and_then(|turn| std::num::NonZeroU32::new(turn as u32 * 1000));
+    let (weight, outcome) = (Nanos(10 * MS), Outcome::Complete);
+    model.apply(&Event::Sample(Sample { at, process: PROCESS, tid, cpu: 0, stack, weight, turn_us, outcome }));
 }
 
 fn sleep(model: &mut Model, at_ms: u64, ms: u64, stack: u32, reason: WaitReason) {

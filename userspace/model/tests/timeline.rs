@@ -36,7 +36,7 @@ fn sample(at: u64, tid: Tid, stack: u32) -> Event {
         cpu: 0,
         stack: StackId(stack),
         weight: Nanos(10_000_000),
-        turn: None,
+        turn_us: None,
         outcome,
     })
 }

@@ -98,7 +98,7 @@ fn the_report_says_what_is_undecided() {
     for _ in 0..200 {
         let (at, process, tid, cpu, stack) = (Nanos(1), ProcessRef(0), Tid(1), 0, StackId(3));
         let (weight, outcome) = (Nanos(1_000_000_000 / 99), Outcome::Complete);
-        model.apply(&Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn: None, outcome }));
+        model.apply(&Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn_us: None, outcome }));
     }
     let undecided = Report::new(&model, &Selection::default(), None).redundancy.unwrap().undecided;
     assert!((undecided.native_share_max - 0.15).abs() < 1e-3, "{undecided:?}");

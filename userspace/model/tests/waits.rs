@@ -278,7 +278,7 @@ fn frames_and_trees_use_the_requested_weight() {
         cpu: 0,
         stack: COMPUTE,
         weight: Nanos(10_101_010),
-        turn: None,
+        turn_us: None,
         outcome,
     }));
     model.apply(&Event::Sleep(sleep(2, RECEIVE, 2, 700, 400)));
@@ -376,7 +376,7 @@ fn a_convoy_on_a_busy_machine_is_found() {
                 cpu: 0,
                 stack: COMPUTE,
                 weight: Nanos(10_101_010),
-                turn: None,
+                turn_us: None,
                 outcome,
             }));
         }
@@ -412,7 +412,7 @@ fn the_finding_says_what_the_holder_does() {
         for tick in 0..ran * 100 / SECOND {
             let (at, outcome, weight) = (Nanos(tick * 10 * MS), Outcome::Complete, Nanos(10 * MS));
             let (process, tid, stack) = (PROCESS, MAIN, COMPUTE);
-            model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, turn: None, outcome }));
+            model.apply(&Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, turn_us: None, outcome }));
         }
         model.apply(&held(9 * SECOND, MAIN, ran));
         model.apply(&Event::Sleep(Sleep { tid: MAIN, ..sleep(9 * SECOND, COMPUTE, 1, asleep, asleep) }));

@@ -187,7 +187,7 @@ mod tests {
             cpu: 0,
             stack: StackId(0),
             weight: Nanos(10_101_010),
-            turn: None,
+            turn_us: None,
             outcome: pyobs_model::Outcome::Complete,
         };
         (0..count).map(|at| Event::Sample(sample(at))).collect()

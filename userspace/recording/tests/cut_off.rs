@@ -110,7 +110,7 @@ fn half_committed(folder: &Path) -> std::path::PathBuf {
         .execute_batch(
             "PRAGMA foreign_keys = OFF; PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN IMMEDIATE;
              WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
-             INSERT INTO samples SELECT i, 0, 1, 0, 0, 0, 0 FROM n; DELETE FROM frames; DELETE FROM stacks;",
+             INSERT INTO samples SELECT i, 0, 1, 0, 0, 0, 0, NULL FROM n; DELETE FROM frames; DELETE FROM stacks;",
         )
         .unwrap();
     // As a kill leaves them: pages spilled into the file, the transaction not ended.

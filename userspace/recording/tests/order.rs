@@ -24,7 +24,7 @@ fn definitions() -> Vec<Event> {
 
 fn sample(at: u64) -> Event {
     let (stack, weight, outcome) = (StackId(0), Nanos(10), Outcome::Complete);
-    Event::Sample(Sample { at: Nanos(at), process: PROCESS, tid: TID, cpu: 0, stack, weight, turn: None, outcome })
+    Event::Sample(Sample { at: Nanos(at), process: PROCESS, tid: TID, cpu: 0, stack, weight, turn_us: None, outcome })
 }
 
 fn held(at: u64) -> Event {
@@ -121,7 +121,7 @@ fn processes_are_defined_shortly_before_they_begin() {
         events.push(Event::Process { id: process, process: of });
         events.push(Event::Thread { process, tid, name: "python".into() });
         let (stack, weight, outcome) = (StackId(0), Nanos(10), Outcome::Complete);
-        events.push(Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, turn: None, outcome }));
+        events.push(Event::Sample(Sample { at, process, tid, cpu: 0, stack, weight, turn_us: None, outcome }));
         events.push(Event::ProcessEnd { id: process, at: Nanos(at.0 + SECOND / 2) });
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,7 @@
 //! The family `cpu`: periodic samples of what each CPU runs.
 
+use std::num::NonZeroU32;
+
 use pyobs_abi::record;
 use pyobs_model::{Event, Family, Nanos, Outcome, ProcessRef, Sample, StackId, Tid};
 
@@ -20,9 +22,6 @@ pub const SPEC: FamilySpec = FamilySpec {
     ..FamilySpec::new(Family::Cpu, "where code spends CPU time")
 };
 
-/// A longer turn is taken for another clock: a program can give its event loop any.
-const TURN_MAX: Nanos = Nanos(3_600_000_000_000);
-
 struct Cpu {
     /// False if samples are taken only on behalf of another family.
     is_on: bool,
@@ -38,22 +37,23 @@ fn start(start: &mut Start<'_>) -> Result<Box<dyn Collector>, StartError> {
     Ok(Box::new(Cpu { is_on, waiting: Waiting::default() }))
 }
 
-/// How long ago the event loop's turn began; `bits` are those of an `f64`, which the program may have put there.
-fn turn(now: u64, bits: u64) -> Option<Nanos> {
+/// How many microseconds ago the event loop's turn began. `bits` are those of an `f64`, which can be anything: a program
+/// can give its event loop any clock.
+fn turn_us(now: u64, bits: u64) -> Option<NonZeroU32> {
     let began = f64::from_bits(bits);
-    let is_time = bits != 0 && began.is_finite() && began > 0.0;
-    let since = is_time.then(|| now.checked_sub((began * 1e9) as u64)).flatten().map(Nanos);
-    since.filter(|since| *since < TURN_MAX)
+    let is_time = began.is_finite() && began > 0.0;
+    let since = is_time.then(|| now.checked_sub((began * 1e9) as u64)).flatten()?;
+    NonZeroU32::new(u32::try_from(since / 1000).ok()?)
 }
 
 impl Collector for Cpu {
     fn wants(&mut self, stack: &Stack, process: ProcessRef, context: &mut Context) -> Option<u64> {
         let (header, weight) = (&stack.sample.header, Nanos(stack.sample.weight));
         let (at, tid) = (context.at(header.time), Tid(header.tid));
-        let turn = turn(header.time, stack.sample.turn);
+        let turn_us = turn_us(header.time, stack.sample.turn);
         // Placeholders: both are filled in once the stack is named.
         let (stack, outcome) = (StackId(0), Outcome::Complete);
-        Some(self.waiting.add(Sample { at, process, tid, cpu: header.cpu, stack, weight, turn, outcome }))
+        Some(self.waiting.add(Sample { at, process, tid, cpu: header.cpu, stack, weight, turn_us, outcome }))
     }
 
     fn named(&mut self, number: u64, stack: NamedStack, context: &mut Context) {

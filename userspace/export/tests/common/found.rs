@@ -70,8 +70,9 @@ pub fn cases() -> Vec<Case> {
         case("redundancy/dead-store", dead(), AT_COMPUTE, "30 of 30 times", "Leave out what computes the values"),
         case("redundancy/reread", pairs(PairKind::Load, None), AT_COMPUTE, "30 of 30 times", "unless that line is hot"),
         case("container/throttled", throttled(), None, "60 of 100 periods", "Raise the limit"),
-        case("container/memory", near_limit(), None, "95.0 MiB of the 100.0 MiB", "hold less memory"),
+        case("container/memory", near_limit(), None, "95 MiB of the 100 MiB", "hold less memory"),
         case("tasks/blocked", blocked(), AT_SEND, "2.00 s of 10.0 s", "`asyncio.to_thread`"),
+        case("tasks/starved", starved(), AT_SEND, "20 times", "`ProcessPoolExecutor`"),
     ]
 }
 
@@ -144,7 +145,21 @@ fn convoy() -> Vec<Event> {
 }
 
 /// A task that sleeps twenty times, while another one waits.
-fn blocked() -> Vec<Event> {
+/// Twenty turns of 80 ms, sampled every 10 ms.
+fn starved() -> Vec<Event> {
+    let samples = (0..20).flat_map(|turn| {
+        (1..=8).map(move |part| {
+            let (at, weight, outcome) = (Nanos(turn * 200 * MS + part * 10 * MS), Nanos(10 * MS), Outcome::Complete);
+            let (process, tid, turn_us) = (PROCESS, MAIN, std::num::NonZeroU32::new(part as u32 * 10_000));
+            Event::Sample(Sample { at, process, tid, cpu: 0, stack: SENDS, weight, turn_us, outcome })
+        })
+    });
+    let tasks = two_tasks();
+    tasks.into_iter().chain(samples).collect()
+}
+
+/// One that runs where `SENDS` was taken, and one that waits.
+fn two_tasks() -> Vec<Event> {
     let task = |id, name: &str, coroutine| Event::Task {
         id: TaskId(id),
         task: Task {
@@ -163,6 +178,10 @@ fn blocked() -> Vec<Event> {
     };
     let of_stack = Event::StackTask { stack: SENDS, task: TaskId(0) };
     let statuses = [(0, SENDS), (1, MAKES)].map(|(id, stack)| Event::TaskStatus(waits(id, stack)));
+    [task(0, "Task-1", 1), task(1, "Task-2", 2), of_stack].into_iter().chain(statuses).collect()
+}
+
+fn blocked() -> Vec<Event> {
     let sleep = |round: u64| {
         let (from, length) = (Nanos(round * 400 * MS), Nanos(100 * MS));
         Event::Sleep(Sleep {
@@ -179,8 +198,7 @@ fn blocked() -> Vec<Event> {
             stacks: 1,
         })
     };
-    let definitions = [task(0, "Task-1", 1), task(1, "Task-2", 2), of_stack].into_iter().chain(statuses);
-    definitions.chain((1..=20).map(sleep)).collect()
+    two_tasks().into_iter().chain((1..=20).map(sleep)).collect()
 }
 
 fn arenas(count: u32, kind: &str, changes: &[ArenaChange]) -> Vec<Event> {
@@ -355,7 +373,7 @@ fn no_overlap() -> Vec<Event> {
 
 fn sample(at: Nanos, stack: StackId) -> Event {
     let (process, tid, cpu, weight, outcome) = (PROCESS, MAIN, 0, Nanos(10 * MS), Outcome::Complete);
-    Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn: None, outcome })
+    Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn_us: None, outcome })
 }
 
 /// A sample in native code.

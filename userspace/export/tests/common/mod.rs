@@ -116,7 +116,7 @@ impl ModelBuilder {
                 cpu: 0,
                 stack,
                 weight: Nanos(10_000_000),
-                turn: None,
+                turn_us: None,
                 outcome,
             }));
         }

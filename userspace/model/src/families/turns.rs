@@ -6,6 +6,8 @@ use crate::{History, Nanos, ProcessRef, Sample, Selection, StackId, Tid};
 
 /// A turn that takes longer is kept.
 const LONG: Nanos = Nanos(50_000_000);
+/// The times of samples of one turn put its beginning this far apart.
+const ROUNDING: Nanos = Nanos(2_000);
 /// Bounds the turns that are kept, the loops whose present turn is, and the stacks of each turn. A further stack counts
 /// as the first.
 const KEPT_MAX: usize = 16_384;
@@ -64,18 +66,19 @@ impl Turns {
     }
 
     pub(crate) fn add(&mut self, sample: &Sample) {
-        let Some(since) = sample.turn else { return };
+        let Some(turn_us) = sample.turn_us else { return };
+        let since = Nanos(u64::from(turn_us.get()) * 1000);
         let (from, key) = (sample.at.saturating_sub(since), (sample.process, sample.tid));
         if self.open.len() >= LOOPS_MAX && !self.open.contains_key(&key) {
             return;
         }
         let begin = || Turn { process: sample.process, tid: sample.tid, from, at: sample.at, stacks: Vec::new() };
         let turn = self.open.entry(key).or_insert_with(begin);
-        if from > turn.from {
+        if from.saturating_sub(turn.from) > ROUNDING {
             let ended = std::mem::replace(turn, begin());
             turn.add(sample);
             self.keep(ended);
-        } else if from == turn.from {
+        } else if turn.from.saturating_sub(from) <= ROUNDING {
             turn.add(sample);
         }
         // Else it comes too late: samples of several CPUs are not quite in order.

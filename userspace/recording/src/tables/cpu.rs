@@ -1,6 +1,7 @@
 //! The family `cpu`: samples.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use pyobs_model::{Event, Nanos, Outcome, ProcessRef, Reason, Sample, StackId, Tid};
 use rusqlite::{Connection, Result, Statement};
@@ -37,8 +38,8 @@ tables! {
         outcome: OutcomeId = "`outcomes.id`",
         #[newer] weight as "weight_ns": Nanos = "the CPU time that the sample stands for; in recordings without this \
             column 1 / `rate_hz` seconds",
-        #[newer] turn as "turn_ns": Option<Nanos> = "how long the thread's event loop had run callbacks without looking for input; \
-            NULL outside of asyncio's loops",
+        #[newer] turn_us: Option<u32> = "how long the thread's event loop had run callbacks without looking for input, in \
+            microseconds; NULL outside of asyncio's loops",
     }
 }
 
@@ -75,9 +76,19 @@ pub(crate) fn prepare(connection: &Connection) -> Result<()> {
 pub(crate) const INSERT: &str = SampleRow::INSERT;
 
 pub(crate) fn sample(insert: &mut Statement<'_>, sample: &Sample) -> Result<()> {
-    let Sample { at, process, tid, cpu, stack, weight, turn, outcome } = *sample;
+    let Sample { at, process, tid, cpu, stack, weight, turn_us, outcome } = *sample;
     let outcome = number(outcome);
-    SampleRow { at, process, tid, cpu, stack, outcome, weight: Some(weight), turn: Some(turn) }.insert_with(insert)
+    SampleRow {
+        at,
+        process,
+        tid,
+        cpu,
+        stack,
+        outcome,
+        weight: Some(weight),
+        turn_us: Some(turn_us.map(NonZeroU32::get)),
+    }
+    .insert_with(insert)
 }
 
 /// In recordings without weights each sample stands for `period`.
@@ -96,9 +107,9 @@ pub(crate) fn read(reading: &mut Reading<'_>, period: Nanos, merge: &mut Merge<'
         Some(())
     })?;
     merge.events(reading, Rows::Within, move |row: SampleRow| {
-        let SampleRow { at, process, tid, cpu, stack, outcome, weight, turn } = row;
+        let SampleRow { at, process, tid, cpu, stack, outcome, weight, turn_us } = row;
         let outcome = *outcomes.get(&outcome)?;
-        let (weight, turn) = (weight.unwrap_or(period), turn.flatten());
-        Some(Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn, outcome }))
+        let (weight, turn_us) = (weight.unwrap_or(period), turn_us.flatten().and_then(NonZeroU32::new));
+        Some(Event::Sample(Sample { at, process, tid, cpu, stack, weight, turn_us, outcome }))
     })
 }

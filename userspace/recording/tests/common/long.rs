@@ -113,7 +113,7 @@ fn work(step: u64, events: &mut Vec<Event>) {
         let at = Nanos(begun + 10 * MILLI - cpu * 3 * MILLI + cpu);
         let (tid, stack) = (tid(id, (step + cpu) % THREADS), stack(step * 4 + cpu));
         let (weight, outcome) = (Nanos(10_101_010), Outcome::Complete);
-        events.push(Event::Sample(Sample { at, process, tid, cpu: cpu as u32, stack, weight, turn: None, outcome }));
+        events.push(Event::Sample(Sample { at, process, tid, cpu: cpu as u32, stack, weight, turn_us: None, outcome }));
     }
     let (at, tid) = (Nanos(begun + MILLI / 2), tid(id, step % THREADS));
     for part in 0..2 {

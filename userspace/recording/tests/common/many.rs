@@ -66,7 +66,7 @@ fn live(id: u32, events: &mut Vec<Event>) {
             cpu: 0,
             stack,
             weight: WEIGHT,
-            turn: None,
+            turn_us: None,
             outcome: Outcome::Complete,
         })
     };

@@ -107,7 +107,7 @@ impl Program {
             cpu: self.random.below(2) as u32,
             stack: StackId(self.random.below(u64::from(self.stacks)) as u32),
             weight: WEIGHT,
-            turn: None,
+            turn_us: None,
             outcome: Outcome::Complete,
         }));
     }
@@ -178,7 +178,7 @@ pub fn every_event() -> Vec<Event> {
             cpu: at % 3,
             stack: StackId(at % 6),
             weight: WEIGHT,
-            turn: None,
+            turn_us: std::num::NonZeroU32::new(at % 4),
             outcome,
         }));
     }
@@ -291,7 +291,7 @@ pub fn every_event() -> Vec<Event> {
         let (at, task, stack) = (Nanos(at.0 + after), TaskId(0), StackId(1));
         events.push(Event::TaskStatus(TaskStatus { at, task, state, awaits, stack }));
     }
-    let (quota, period) = (Nanos(u64::MAX), Nanos(100_000_000));
+    let (quota, period) = (Nanos(20_000_000), Nanos(100_000_000));
     let cpu = CpuLimit { quota, period, periods: 9, throttled_periods: 8, throttled: Nanos(1 << 40) };
     let memory = MemoryLimit { limit_bytes: 1 << 50, used_bytes: 1 << 49, killed: 3 };
     for (after, cpu, memory) in [(112, Some(cpu), None), (113, None, Some(memory)), (114, Some(cpu), Some(memory))] {

@@ -144,7 +144,7 @@ impl Fake {
                             cpu: lane as u32,
                             stack: *stack,
                             weight: Nanos(10_101_010),
-                            turn: None,
+                            turn_us: None,
                             outcome: Outcome::Complete,
                         }));
                     }

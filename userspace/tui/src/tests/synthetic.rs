@@ -75,7 +75,7 @@ pub(crate) fn sample(at_ms: u64, process: u32, tid: u32, stack: u32, outcome: Ou
         cpu: 0,
         stack: StackId(stack),
         weight: Nanos(10_101_010),
-        turn: None,
+        turn_us: None,
         outcome,
     })
 }
