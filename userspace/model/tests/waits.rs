@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyobs_model::families::Times;
 use pyobs_model::findings::{self, Severity};
 use pyobs_model::report::Report;
-use pyobs_model::views::{self, By, GilRow, Look, Native, Weight};
+use pyobs_model::views::{self, By, GilRow, Group, Look, Native, Weight};
 use pyobs_model::*;
 
 const MS: u64 = 1_000_000;
@@ -107,11 +107,11 @@ fn digest(model: &Model) {
     for weight in Weight::ALL {
         let look = Look { weight, ..Look::default() };
         assert_eq!(views::tree(model, &everything, look), views::tree(model, &everything, look));
-        views::frames(model, &everything, look, true);
+        views::frames(model, &everything, Look { group: Group::Process, ..look });
     }
     for by in [By::Line, By::Function] {
-        views::sleeps(model, &everything, by);
-        views::gil_waits(model, &everything, by);
+        views::sleeps(model, &everything, by, Group::None);
+        views::gil_waits(model, &everything, by, Group::None);
     }
     for share in views::gil_shares(model, &everything).values() {
         assert!((0.0..=1.0).contains(&share.held_share()) && share.wanted_share() >= 0.0);
@@ -127,7 +127,7 @@ fn a_sleep_event_counts_all_sleeps_that_it_represents() {
     model.apply(&Event::Sleep(Sleep { waker: waker(2), ..sleep(2 * SECOND, RECEIVE, 1, 70 * MS, 70 * MS) }));
     model.apply(&Event::Sleep(Sleep { reason: WaitReason::Poll, ..sleep(2 * SECOND, RECEIVE, 1, MS, MS) }));
     model.advance(Nanos(10 * SECOND));
-    let rows = views::sleeps(&model, &Selection::default(), By::Line);
+    let rows = views::sleeps(&model, &Selection::default(), By::Line, Group::None);
     assert_eq!(rows.len(), 2);
     let row = &rows[0];
     assert_eq!((row.tid, row.reason, row.times), (IO, WaitReason::Io, times(4, 100 * MS, 70 * MS)));
@@ -135,11 +135,11 @@ fn a_sleep_event_counts_all_sleeps_that_it_represents() {
     assert_eq!(row.waker, waker(2), "the one who ended the longest sleeps together");
     // From 1.5 s on.
     let late = Selection { from: Some(Nanos(SECOND * 3 / 2)), to: Some(Nanos(SECOND * 5 / 2)), ..Selection::default() };
-    let rows = views::sleeps(&model, &late, By::Line);
+    let rows = views::sleeps(&model, &late, By::Line, Group::None);
     assert_eq!(rows[0].times, times(1, 70 * MS, 70 * MS));
     assert!((rows[0].share - 0.07).abs() < 1e-9, "{rows:?}");
     let other = Selection { tid: Some(MAIN), ..Selection::default() };
-    assert!(views::sleeps(&model, &other, By::Line).is_empty());
+    assert!(views::sleeps(&model, &other, By::Line, Group::None).is_empty());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_wait_is_keyed_by_line_and_inner_function() {
         model.apply(&Event::Sleep(sleep(SECOND, stack, 1, MS, MS)));
     }
     let places = |by| -> Vec<(Option<u32>, Option<u32>)> {
-        let rows = views::sleeps(&model, &Selection::default(), by);
+        let rows = views::sleeps(&model, &Selection::default(), by, Group::None);
         rows.iter().map(|row| (row.frame.map(|id| id.0), row.inner.map(|id| id.0))).collect()
     };
     assert_eq!(places(By::Line), [(None, None), (Some(0), None), (Some(1), Some(3)), (Some(7), None)]);
@@ -173,7 +173,7 @@ fn a_wait_is_keyed_by_line_and_inner_function() {
     let kernel: Arc<[FrameId]> = [1, 4, 5, 6].map(FrameId).into();
     model.apply(&Event::Stack { id: StackId(4), frames: kernel });
     model.apply(&Event::Sleep(sleep(SECOND, StackId(4), 1, 5 * MS, MS)));
-    let first = &views::sleeps(&model, &Selection::default(), By::Line)[0];
+    let first = &views::sleeps(&model, &Selection::default(), By::Line, Group::None)[0];
     assert_eq!(first.inner, Some(FrameId(5)), "the system call, for `schedule` says nothing");
 }
 
@@ -194,7 +194,7 @@ fn pieces_of_a_gil_wait_are_one_wait() {
     // A wait that began before the selection continues in it.
     let late = Selection { from: Some(Nanos(8 * MS)), to: Some(Nanos(50 * MS)), ..Selection::default() };
     assert_eq!(sums(&late), [(Some(0), times(0, 2 * MS, 7 * MS)), (Some(2), times(0, 5 * MS, 7 * MS))]);
-    let rows = views::gil_waits(&model, &Selection::default(), By::Function);
+    let rows = views::gil_waits(&model, &Selection::default(), By::Function, Group::None);
     let behind: Vec<&GilRow> = rows.iter().filter(|row| row.holder == Some(MAIN)).collect();
     assert_eq!((behind.len(), behind[0].times), (1, times(2, 20 * MS, 15 * MS)));
     assert_eq!((behind[0].frame, behind[0].holder_frame), (Some(FrameId(1)), Some(FrameId(0))));
@@ -287,7 +287,7 @@ fn frames_and_trees_use_the_requested_weight() {
     let everything = Selection::default();
     for (weight, total, leaf) in [(Weight::Cpu, 10_101_010, 0), (Weight::OffCpu, 750, 1), (Weight::Gil, 30, 1)] {
         let look = Look { by: By::Line, native: Native::None, weight, ..Look::default() };
-        let view = views::frames(&model, &everything, look, false);
+        let view = views::frames(&model, &everything, look);
         assert_eq!((view.total, view.rows[0].frame), (total, FrameId(leaf)), "{weight}");
         let tree = views::tree(&model, &everything, look);
         assert_eq!(tree.nodes[0].total, total, "{weight}");

@@ -192,7 +192,10 @@ fn the_model_of_a_time_range_has_its_samples_only() {
     let some = reader.model(Some(from), Some(to)).unwrap();
     assert_eq!(some.cpu().total(), 2);
     let selection = Selection { from: Some(from), to: Some(to), ..Selection::default() };
-    let frames = |model, selection| views::frames(model, selection, views::Look::default(), true);
+    let frames = |model, selection| {
+        let look = views::Look { group: views::Group::Process, ..views::Look::default() };
+        views::frames(model, selection, look)
+    };
     assert_eq!(frames(&some, &Selection::default()), frames(&all, &selection));
     assert_eq!(some.offcpu().sums(&Selection::default()).len(), 0);
 }

@@ -19,7 +19,7 @@ actions! {
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
-    By Group Fold Split Measure Calls
+    By Group Fold Measure Calls
     ZoomIn ZoomOut Mark
     SeekBack SeekForward LeapBack LeapForward SeekStart SeekEnd SeekHere Slower Faster
     Filter Window Pause Help Quit
@@ -55,7 +55,7 @@ pub(crate) const MEASURE: Binding =
 pub(crate) const BY: Binding = bind(&[Char('l')], Action::By, "lines", "a row per line, or a row per function");
 
 pub(crate) const GROUP: Binding =
-    bind(&[Char('g')], Action::Group, "tasks", "group stacks by the asyncio task that runs");
+    bind(&[Char('g')], Action::Group, "group", "group by process, command, container, user or task");
 
 pub(crate) static EVERYWHERE: Keys = Keys {
     title: "Everywhere",

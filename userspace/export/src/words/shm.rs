@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use pyobs_model::families::shm::{SegmentState, SegmentVerdict};
 use pyobs_model::number::{grouped, size};
-use pyobs_model::views::{self, own_line};
+use pyobs_model::views::{self, Group, own_line};
 use pyobs_model::{Pid, Resident, Selection};
 
 use super::ReportText;
@@ -54,7 +54,7 @@ impl ReportText<'_> {
     }
 
     pub(super) fn residents(&mut self) {
-        let rows = views::residents(self.model, &Selection::default());
+        let rows = views::residents(self.model, &Selection::default(), Group::None);
         if rows.is_empty() {
             return;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pyobs_model::families::{Sampled, Times};
 use pyobs_model::number::{grouped, time};
-use pyobs_model::views::{self, By, SleepRow};
+use pyobs_model::views::{self, By, Group, SleepRow};
 use pyobs_model::{Frame, FrameId, FrameKind, ProcessRef, Selection};
 
 use super::{ReportText, WIDTH, place, share};
@@ -18,7 +18,7 @@ const SPENT: &str = "       time       count    longest";
 
 impl ReportText<'_> {
     pub(super) fn offcpu(&mut self) {
-        let rows = views::sleeps(self.model, &Selection::default(), By::Line);
+        let rows = views::sleeps(self.model, &Selection::default(), By::Line, Group::None);
         self.reasons(&rows);
         self.places(&rows);
     }
@@ -69,7 +69,7 @@ impl ReportText<'_> {
             return self.nothing();
         }
         shares.sort_by_key(|(_, share)| Reverse((share.wanted.total, share.held)));
-        let holders = worst_holders(&views::gil_waits(self.model, &selection, By::Line));
+        let holders = worst_holders(&views::gil_waits(self.model, &selection, By::Line, Group::None));
         let (held, wanted, waits, longest) = ("held", "wanted", "waits", "longest");
         self.line(&format!(
             "{held:>7}  {wanted:>7}  {waits:>10}  {longest:>9}  {:>7}  {:<PLACE$}  function",

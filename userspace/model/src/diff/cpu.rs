@@ -60,7 +60,7 @@ fn count(time_ns: u64, each: f64) -> u64 {
 /// Own and total samples of each function, and the count of all samples, as samples of equal weight.
 fn side(model: &Model) -> (BTreeMap<Function, (u64, u64)>, u64) {
     let look = Look { by: By::Function, native: Native::Full, ..Look::default() };
-    let view = views::frames(model, &Selection::default(), look, false);
+    let view = views::frames(model, &Selection::default(), look);
     let mut sums: BTreeMap<Function, (u64, u64)> = BTreeMap::new();
     for row in &view.rows {
         let Some(place) = Function::of(model, row.frame) else { continue };

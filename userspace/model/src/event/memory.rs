@@ -140,6 +140,19 @@ pub struct Resident {
 }
 
 impl Resident {
+    pub fn add(&mut self, other: Self) {
+        let Self { total, anonymous, files, shared, segments, share } = self;
+        let sums = [
+            (total, other.total),
+            (anonymous, other.anonymous),
+            (files, other.files),
+            (shared, other.shared),
+            (segments, other.segments),
+            (share, other.share),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+    }
+
     /// The process's memory if each page of a segment counts once across all processes.
     pub fn counted_once(&self) -> u64 {
         self.total.saturating_sub(self.segments).saturating_add(self.share)

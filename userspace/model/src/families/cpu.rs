@@ -76,7 +76,7 @@ impl CpuSum {
         self
     }
 
-    pub(crate) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.samples += other.samples;
         self.time = Nanos(self.time.0.saturating_add(other.time.0));
         self.squares += other.squares;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, mean, name, place, seconds};
-use crate::views::{self, By, GilRow, GilShare, GilThread};
+use crate::views::{self, By, GilRow, GilShare, GilThread, Group};
 use crate::{Model, Nanos, ProcessRef, Selection, Tid, WaitReason};
 
 /// A convoy: one thread computes and so holds the GIL for more than this share of the time,
@@ -37,7 +37,7 @@ const NAMED: usize = 8;
 /// finding per thread that they wait behind.
 pub(super) fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut rows: HashMap<ProcessRef, BTreeMap<Tid, Vec<GilRow>>> = HashMap::new();
-    for row in views::gil_waits(model, selection, By::Line) {
+    for row in views::gil_waits(model, selection, By::Line, Group::None) {
         rows.entry(row.process).or_default().entry(row.waiter).or_default().push(row);
     }
     let shares = views::gil_shares(model, selection);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Evidence, Finding, Severity, commonest, place, seconds};
 use crate::number::{grouped, plural, size, time};
-use crate::views::{self, By, LimitRow};
+use crate::views::{self, By, Group, LimitRow};
 use crate::{CpuLimit, MemoryLimit, Model, ProcessRef, Selection, WaitReason};
 
 /// Below these numbers of throttled periods, and this share of all periods, a CPU limit hardly matters.
@@ -46,7 +46,7 @@ fn of_group(model: &Model, selection: &Selection, row: &LimitRow<'_>) -> Vec<Fin
 
 /// The line at which threads of these processes were throttled for the longest time.
 fn throttled_line(model: &Model, selection: &Selection, processes: &[ProcessRef]) -> Option<String> {
-    let rows = views::sleeps(model, selection, By::Line).into_iter();
+    let rows = views::sleeps(model, selection, By::Line, Group::None).into_iter();
     let theirs = rows.filter(|row| row.reason == WaitReason::Throttled && processes.contains(&row.process));
     let line = commonest(theirs.map(|row| (row.frame, row.times.total)))?;
     Some(place(model, Some(line)))

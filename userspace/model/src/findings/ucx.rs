@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{Cost, Evidence, Finding, Severity, Target, commonest, name, own_place, place, seconds};
 use crate::families::ucx::TransferState;
 use crate::number::{plural, size};
-use crate::views::{self, By, Role, Spread, Stage, WorkerRow, spread};
+use crate::views::{self, By, Group, Role, Spread, Stage, WorkerRow, spread};
 use crate::{GilWait, Model, Nanos, Place, ProcessRef, Selection, StackId};
 
 /// A thread polls in vain if it is busy for longer than this time and share, with fewer transfers per second than this.
@@ -164,7 +164,7 @@ fn slow_notify(
     }
     let waiters: Vec<_> =
         workers.iter().filter(|worker| worker.role != Role::Progress).map(|worker| worker.tid).collect();
-    let waits = views::gil_waits(model, selection, By::Line);
+    let waits = views::gil_waits(model, selection, By::Line, Group::None);
     let waits = waits.iter().filter(|row| row.process == process && waiters.contains(&row.waiter));
     let holder = commonest(waits.map(|row| (row.holder_frame, row.times.total)));
     let behind = holder.map_or_else(String::new, |frame| {

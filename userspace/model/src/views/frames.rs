@@ -2,13 +2,14 @@
 
 use foldhash::HashMap;
 
-use super::Look;
 use super::weight::add;
+use super::{Groups, Look};
 use crate::{FrameId, Model, ProcessRef, Selection};
 
-/// A frame, or a frame in one process if the view is split by process.
+/// A frame, or a frame in one process or group of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRow {
+    /// The process that stands for the group ([`Groups`]).
     pub process: Option<ProcessRef>,
     pub frame: FrameId,
     /// Weight of the stacks in which it is the leaf.
@@ -26,13 +27,14 @@ pub struct FramesView {
 }
 
 /// Weighs the frames of the selected stacks.
-pub fn frames(model: &Model, selection: &Selection, look: Look, split_by_process: bool) -> FramesView {
+pub fn frames(model: &Model, selection: &Selection, look: Look) -> FramesView {
+    let groups = Groups::new(model, look.group);
     let mut counts: HashMap<(Option<ProcessRef>, FrameId), (u64, u64)> = HashMap::default();
     let mut all = 0;
     let mut seen = Vec::new();
     for (place, sum) in look.weight.sums(model, selection) {
         add(&mut all, sum);
-        let process = split_by_process.then_some(place.process);
+        let process = groups.split(place.process);
         seen.clear();
         seen.extend(look.frames(model, place.stack));
         if let Some(leaf) = seen.last() {

@@ -3,6 +3,7 @@
 mod births;
 mod cpu_frames;
 mod frames;
+mod groups;
 mod held;
 mod library;
 mod limits;
@@ -26,6 +27,7 @@ mod weight;
 pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, meminfos, region_birth};
 pub use cpu_frames::{CpuLineRow, CpuLines, CpuRow, cpu_frames, cpu_lines};
 pub use frames::{FrameRow, FramesView, frames};
+pub use groups::{Groups, group_name};
 pub use library::{LibraryFunction, LibraryTime};
 pub(crate) use limits::label as group_label;
 pub use limits::{LimitRow, limits};
@@ -66,11 +68,16 @@ impl By {
     }
 }
 
-/// What stacks are grouped by, within their process.
+/// What rows and stacks are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Group {
     #[default]
     None,
+    Process,
+    /// The program that a process runs.
+    Command,
+    Container,
+    User,
     /// A stack in which a task runs begins with the task, and leaves out how the event loop got there.
     Task,
 }

@@ -2,8 +2,8 @@
 
 use foldhash::HashMap;
 
-use super::Look;
 use super::weight::add;
+use super::{Groups, Look};
 use crate::{FrameId, Model, ProcessRef, Selection};
 
 /// Index into [`Tree::nodes`]; the root is 0.
@@ -12,7 +12,7 @@ pub type NodeId = usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub parent: Option<NodeId>,
-    /// Set only for children of the root.
+    /// Set only for children of the root: the process that stands for its group ([`Groups`]).
     pub process: Option<ProcessRef>,
     /// `None` for the root and for process nodes.
     pub frame: Option<FrameId>,
@@ -24,7 +24,7 @@ pub struct Node {
     pub children: Vec<NodeId>,
 }
 
-/// The root, then one node per process, then frames.
+/// The root, then one node per process or group of processes, then frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     pub nodes: Vec<Node>,
@@ -45,10 +45,11 @@ impl Tree {
 pub fn tree(model: &Model, selection: &Selection, look: Look) -> Tree {
     let mut nodes = vec![Node { parent: None, process: None, frame: None, own: 0, total: 0, children: Vec::new() }];
     let mut index: HashMap<(NodeId, Option<ProcessRef>, Option<FrameId>), NodeId> = HashMap::default();
+    let groups = Groups::new(model, look.group);
     for (place, sum) in look.weight.sums(model, selection) {
         add(&mut nodes[Tree::ROOT].total, sum);
         let mut at = Tree::ROOT;
-        let steps = std::iter::once((Some(place.process), None))
+        let steps = std::iter::once((Some(groups.of(place.process)), None))
             .chain(look.frames(model, place.stack).map(|frame| (None, Some(frame))));
         for (process, frame) in steps {
             let next = *index.entry((at, process, frame)).or_insert_with(|| {

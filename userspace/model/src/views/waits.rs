@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::By;
+use super::{By, Group, Groups};
 use crate::families::gil::GilSum;
 use crate::families::offcpu::SleepSum;
 use crate::families::{Sampled, Times};
@@ -35,10 +35,11 @@ pub fn whole_sleeps(model: &Model, selection: &Selection) -> Vec<Sleep> {
     whole
 }
 
-/// A thread's sleeps at one place for one reason.
+/// Sleeps at one place for one reason: of a thread, or of all threads of a group of processes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SleepRow {
     pub process: ProcessRef,
+    /// 0 for all threads of a group.
     pub tid: Tid,
     pub reason: WaitReason,
     /// The innermost Python frame.
@@ -53,10 +54,11 @@ pub struct SleepRow {
     pub waker: Option<Waker>,
 }
 
-/// A thread's waits at one place for the GIL, behind another thread at one place.
+/// Waits at one place for the GIL, behind another place: between two threads, or between those of a group of processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GilRow {
     pub process: ProcessRef,
+    /// 0 for all threads of a group, as is the holder.
     pub waiter: Tid,
     /// The innermost Python frame of the waiter.
     pub frame: Option<FrameId>,
@@ -108,12 +110,14 @@ impl GilShare {
 }
 
 /// Sorted by time, most first.
-pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
+pub fn sleeps(model: &Model, selection: &Selection, by: By, group: Group) -> Vec<SleepRow> {
+    let groups = Groups::new(model, group);
     let sums = model.offcpu().sums(selection);
     let mut rows: BTreeMap<_, SleepSum<'_>> = BTreeMap::new();
     for (key, sum) in sums {
         let Place { process, tid, stack } = key.place;
         let frame = python_leaf(model, stack, by);
+        let (process, tid) = groups.thread(process, tid);
         rows.entry((process, tid, key.reason, frame, inner(model, stack))).or_default().add(sum);
     }
     let since = model.offcpu().since(selection);
@@ -134,12 +138,15 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By) -> Vec<SleepRow> {
 }
 
 /// Sorted by time, most first.
-pub fn gil_waits(model: &Model, selection: &Selection, by: By) -> Vec<GilRow> {
+pub fn gil_waits(model: &Model, selection: &Selection, by: By, group: Group) -> Vec<GilRow> {
+    let groups = Groups::new(model, group);
     let mut rows: BTreeMap<_, GilSum> = BTreeMap::new();
     for (key, times) in model.gil().sums(selection) {
         let Place { process, tid, stack } = key.waiter;
         let holder_frame = key.holder.and_then(|holder| python_leaf(model, holder.stack, by));
-        let row = (process, tid, python_leaf(model, stack, by), key.holder.map(|holder| holder.tid), holder_frame);
+        let holder = key.holder.map(|holder| groups.thread(process, holder.tid).1);
+        let (process, tid) = groups.thread(process, tid);
+        let row = (process, tid, python_leaf(model, stack, by), holder, holder_frame);
         rows.entry(row).or_default().add(times);
     }
     let row = |((process, waiter, frame, holder, holder_frame), GilSum { times, sampled })| GilRow {

@@ -3,13 +3,13 @@
 mod boxes;
 mod layout;
 
-use pyobs_model::views::{self, Look, Native, NodeId, Tree};
+use pyobs_model::views::{self, Group, Look, Native, NodeId, Tree};
 use pyobs_model::{Family, FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::layout::{height, layout};
-use super::names::matches;
+use super::names::{group_label, matches};
 use super::stacks;
 use crate::binding::{Action, BY, GROUP, Keys, MEASURE, bind};
 use crate::filter::Filter;
@@ -17,6 +17,8 @@ use crate::input::Key;
 use crate::jump::Effect;
 use crate::screen::{About, Chip, Screen};
 use crate::ui::Ui;
+
+const GROUPS: [Group; 5] = [Group::None, Group::Command, Group::Container, Group::User, Group::Task];
 
 static ABOUT: About = About {
     key: '3',
@@ -202,7 +204,8 @@ impl Screen for FlameScreen {
         self.matching.clear();
         self.matching_samples = 0;
         if let Some(filter) = ui.filter(stacks::FILTER) {
-            self.matching = self.tree.nodes.iter().map(|node| node_matches(model, node, filter)).collect();
+            self.matching =
+                self.tree.nodes.iter().map(|node| node_matches(model, ui.look.group, node, filter)).collect();
             self.matching_samples = self.sum_matching();
         }
         self.keep_in_sight(ui.body());
@@ -210,6 +213,9 @@ impl Screen for FlameScreen {
 
     fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         let body = ui.body();
+        if action == Action::Group {
+            return stacks::next_group(ui.look, groups(model));
+        }
         if let Some(look) = stacks::look_after(action, model, ui.look).filter(|_| action != Action::Fold) {
             return Effect::Look(look);
         }
@@ -259,7 +265,8 @@ impl Screen for FlameScreen {
     }
 
     fn chips(&self, ui: &Ui) -> Vec<Chip> {
-        stacks::chips(ui.look, stacks::native(self.native))
+        let chips = stacks::chips(ui.look, stacks::native(self.native)).into_iter();
+        chips.chain(stacks::group_chip(ui.look, &GROUPS)).collect()
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {
@@ -295,12 +302,17 @@ impl Screen for FlameScreen {
     }
 }
 
-fn node_matches(model: &Model, node: &views::Node, filter: &Filter) -> bool {
+fn node_matches(model: &Model, group: Group, node: &views::Node, filter: &Filter) -> bool {
     match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
         (_, Some(frame)) => matches(frame, filter),
-        (Some(process), None) => model.process(process).is_some_and(|state| filter.matches(&state.process.command)),
+        (Some(process), None) => filter.matches(&group_label(model, group, process)),
         (None, None) => false,
     }
+}
+
+/// How stacks can be grouped within the graph, which has a box for each process: by task only if there are tasks.
+fn groups(model: &Model) -> &'static [Group] {
+    if model.tasks().is_empty() { &stacks::GROUPS } else { &GROUPS }
 }
 
 fn graph_lines(body: Rect) -> usize {

@@ -3,14 +3,14 @@
 mod detail;
 mod eval;
 
-use pyobs_model::views::{self, By, FrameRow};
+use pyobs_model::views::{self, By, FrameRow, Group};
 use pyobs_model::{Family, FrameId, Model, ProcessRef};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::detail::FrameDetail;
 use self::eval::EvalTable;
-use super::names::{draw_frame, matches, process_label};
+use super::names::{draw_frame, group_label, matches};
 use super::stacks;
 use crate::binding::{Action, BY, Binding, GROUP, Keys, MEASURE, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
@@ -26,7 +26,7 @@ const DETAIL: &str = "callers, callees and lines of the frame";
 const FOLD: Binding =
     bind(&[Char('f')], Action::Fold, "native", "native (n:), kernel (k:): of libraries, none, or all");
 const CALLS: Binding = bind(&[Char('c')], Action::Calls, "calls", "counted calls, or samples");
-const SPLIT: Binding = bind(&[Char('p')], Action::Split, "split", "a row per process, or all processes together");
+const GROUPS: [Group; 6] = [Group::None, Group::Process, Group::Command, Group::Container, Group::User, Group::Task];
 
 static ABOUT: About = About {
     key: '2',
@@ -48,7 +48,6 @@ static ABOUT: About = About {
                 GROUP,
                 FOLD,
                 CALLS,
-                SPLIT,
             ],
         },
         Keys {
@@ -60,7 +59,7 @@ static ABOUT: About = About {
                 FOLD,
             ],
         },
-        Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, CALLS, SPLIT] },
+        Keys { title: "Calls", bindings: &[SORT_NEXT, SORT_PREVIOUS, GROUP, CALLS] },
     ],
 };
 
@@ -78,7 +77,6 @@ type FrameKey = (Option<ProcessRef>, FrameId);
 /// The table of frames with their samples, or what else they weigh.
 #[derive(Default)]
 struct FrameTable {
-    split: bool,
     total: u64,
 }
 
@@ -92,7 +90,7 @@ impl Table for FrameTable {
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<FrameRow>> {
         let scope = ui.scope(model);
-        let view = views::frames(model, &scope.selection, scope.look, self.split);
+        let view = views::frames(model, &scope.selection, scope.look);
         self.total = view.total;
         Some(view.rows)
     }
@@ -118,20 +116,20 @@ impl Table for FrameTable {
     }
 
     fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<FrameSort>, ui: &Ui) {
-        let widths = FrameWidths::of(width, self.split);
+        let widths = FrameWidths::of(width, ui.look.group.splits_processes());
         head.right(8, "OWN %", sorted.descending(FrameSort::Own));
         head.skip(widths.bar);
         head.right(8, "TOTAL %", sorted.descending(FrameSort::Total));
         head.skip(widths.bar);
         head.right(widths.samples, if sorted.0 == FrameSort::Total { "TOTAL" } else { "OWN" }, None);
-        head.left(widths.process, "PROCESS", None);
+        head.left(widths.process, stacks::group_title(ui.look.group), None);
         head.left(widths.function, "FUNCTION", sorted.ascending(FrameSort::Name));
         head.left(usize::MAX, if ui.look.by == By::Line { "LINE" } else { "DEFINED AT" }, None);
     }
 
     fn draw_row(&self, row: &mut RowPainter<'_>, line: &FrameRow, width: u16, sort: FrameSort, model: &Model, ui: &Ui) {
         let Some(frame) = model.frame(line.frame) else { return };
-        let (widths, theme) = (FrameWidths::of(width, self.split), ui.theme);
+        let (widths, theme) = (FrameWidths::of(width, ui.look.group.splits_processes()), ui.theme);
         let own = number::share(line.own, self.total);
         let total = number::share(line.total, self.total);
         row.right(8, &number::percent(own), if line.own == 0 { theme.dim() } else { theme.strong() });
@@ -140,9 +138,15 @@ impl Table for FrameTable {
         row.bar(widths.bar, total / 100.0, theme.total());
         let amount = if sort == FrameSort::Total { line.total } else { line.own };
         row.right(widths.samples, &number::amount(ui.look.weight, amount), theme.dim());
-        row.left(widths.process, &process_label(model, line.process), theme.dim());
+        let group = line.process.map(|process| group_label(model, ui.look.group, process));
+        row.left(widths.process, &group.unwrap_or_default(), theme.dim());
         draw_frame(row, widths.function, frame, ui.look.by, theme);
     }
+}
+
+/// How rows can be grouped: by task only if there are tasks.
+fn groups(model: &Model) -> &'static [Group] {
+    if model.tasks().is_empty() { &GROUPS[..GROUPS.len() - 1] } else { &GROUPS }
 }
 
 /// What `save` returns.
@@ -205,6 +209,9 @@ impl Screen for FramesScreen {
 
     fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         const DETAILS_MAX: usize = 64;
+        if action == Action::Group && self.depth() == 0 {
+            return stacks::next_group(ui.look, groups(model));
+        }
         if let Some(look) = stacks::look_after(action, model, ui.look) {
             return Effect::Look(look);
         }
@@ -213,10 +220,6 @@ impl Screen for FramesScreen {
         } else {
             match action {
                 Action::Calls => self.open.shows_calls = !self.open.shows_calls,
-                Action::Split => {
-                    self.frames.table.split = !self.frames.table.split;
-                    self.eval.table.split = self.frames.table.split;
-                }
                 _ if self.open.shows_calls => return self.eval.act(action, ui),
                 Action::SortOwn => return self.frames.sort_by(FrameSort::Own),
                 Action::SortTotal => return self.frames.sort_by(FrameSort::Total),
@@ -227,7 +230,9 @@ impl Screen for FramesScreen {
             if action != Action::Open {
                 return Effect::View;
             }
-            self.frames.selected().map(|(process, frame)| FrameDetail::new(*process, *frame))
+            // The detail is of one process, or of all.
+            let is_one = ui.look.group == Group::Process;
+            self.frames.selected().map(|(process, frame)| FrameDetail::new(process.filter(|_| is_one), *frame))
         };
         let Some(next) = next else { return Effect::Nothing };
         if self.open.details.len() == DETAILS_MAX {
@@ -249,7 +254,8 @@ impl Screen for FramesScreen {
         if self.open.shows_calls && self.depth() == 0 {
             return vec![Chip(4, "calls")];
         }
-        stacks::chips(ui.look, stacks::native(ui.look.native))
+        let chips = stacks::chips(ui.look, stacks::native(ui.look.native)).into_iter();
+        chips.chain(stacks::group_chip(ui.look, &GROUPS)).collect()
     }
 
     fn is_empty(&self, _model: &Model, _ui: &Ui) -> bool {

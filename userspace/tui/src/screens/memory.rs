@@ -13,11 +13,12 @@ use pyobs_model::{Family, Model};
 use self::births::BirthTable;
 use self::residents::ResidentTable;
 use self::shm::SegmentTable;
-use crate::binding::{Action, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
+use crate::binding::{Action, FOLLOW, GROUP, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::input::Key;
 use crate::jump::{Destination, Effect, Jump};
 use crate::scope::Reach;
-use crate::screen::{About, Screen};
+use crate::screen::{About, Chip, Screen};
+use crate::screens::stacks;
 use crate::table::{AnyList, List, Saved};
 use crate::ui::Ui;
 
@@ -34,6 +35,7 @@ static ABOUT: About = About {
                 SORT_NEXT,
                 SORT_PREVIOUS,
                 bind(&[Key::Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
+                GROUP,
             ],
         },
         Keys { title: "A segment, or arenas", bindings: &[FOLLOW] },
@@ -144,11 +146,23 @@ impl Screen for MemoryScreen {
             self.show(self.shown.next());
             return Effect::View;
         }
+        if action == Action::Group && self.shown == MemoryKind::Processes {
+            return stacks::next_group(ui.look, &stacks::GROUPS);
+        }
         self.list_mut().map_or(Effect::Nothing, |list| list.act(action, ui))
     }
 
     fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
-        if action == Action::Measure { self.shown.next().title() } else { usual }
+        match action {
+            Action::Measure => self.shown.next().title(),
+            Action::Group if self.shown != MemoryKind::Processes => "",
+            _ => usual,
+        }
+    }
+
+    fn chips(&self, ui: &Ui) -> Vec<Chip> {
+        let is_grouped = self.shown == MemoryKind::Processes;
+        stacks::group_chip(ui.look, &stacks::GROUPS).filter(|_| is_grouped).into_iter().collect()
     }
 
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {

@@ -1,6 +1,6 @@
 //! Display names of frames, processes and threads.
 
-use pyobs_model::views::{By, role};
+use pyobs_model::views::{By, Group, group_name, role};
 use pyobs_model::{Frame, FrameKind, Model, Pid, ProcessRef, Tid};
 
 use crate::filter::Filter;
@@ -55,6 +55,12 @@ pub(crate) fn process_label(model: &Model, process: Option<ProcessRef>) -> Strin
     }
 }
 
+/// A process, or the group that it stands for.
+pub(crate) fn group_label(model: &Model, group: Group, process: ProcessRef) -> String {
+    let name = group.merges_processes().then(|| group_name(model, group, process)).flatten();
+    name.map_or_else(|| process_label(model, Some(process)), |name| text::head(&name, 512).to_owned())
+}
+
 /// The latest process with this pid.
 pub(super) fn process_of(model: &Model, pid: Pid) -> Option<ProcessRef> {
     model.processes_of(pid).next_back().map(|(id, _)| id)
@@ -68,6 +74,11 @@ pub(super) fn thread_name(model: &Model, process: ProcessRef, tid: Tid) -> Strin
         Some(role) => format!("{name} {}", role.name()),
         None => name.to_owned(),
     }
+}
+
+/// `4243 loader-0`, or the group that all its threads are in.
+pub(super) fn waiter_label(model: &Model, group: Group, process: ProcessRef, tid: Tid) -> String {
+    if tid == Tid(0) { group_label(model, group, process) } else { thread_label(model, process, tid) }
 }
 
 /// `4243 loader-0`.

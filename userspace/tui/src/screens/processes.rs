@@ -1,23 +1,27 @@
 //! Processes and their threads, the busiest first.
 
+mod line;
+
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use pyobs_model::families::cpu::CpuSum;
-use pyobs_model::views;
-use pyobs_model::{Model, Nanos, Placement, ProcessRef, ProcessState};
+use pyobs_model::views::{self, Groups};
+use pyobs_model::{Model, Nanos, ProcessRef, ProcessState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::line::{ProcessKey, ProcessLine, container, memory, threads, user};
 use super::finding::severity;
-use super::names::thread_name;
-use crate::binding::{Action, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
+use super::names::{group_label, thread_name};
+use super::stacks;
+use crate::binding::{Action, GROUP, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::Effect;
 use crate::paint::{HeadingPainter, RowPainter, put};
 use crate::scope::Picked;
-use crate::screen::{About, Screen};
+use crate::screen::{About, Chip, Screen};
 use crate::table::{AnyList, List, NoDetail, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
@@ -31,9 +35,15 @@ static ABOUT: About = About {
         title: "Processes",
         bindings: &[
             bind(&[Key::Enter], Action::Open, "select", "show only this process, or thread, on the other screens"),
-            bind(&[Key::Char('t')], Action::Threads, "threads", "show or hide the threads of the process"),
-            bind(&[Key::Right], Action::Expand, "", "show the threads of the process"),
-            bind(&[Key::Left], Action::Collapse, "", "hide the threads of the process"),
+            bind(
+                &[Key::Char('t')],
+                Action::Threads,
+                "threads",
+                "show or hide the threads, or the processes of a group",
+            ),
+            bind(&[Key::Right], Action::Expand, "", "show the threads, or the processes of a group"),
+            bind(&[Key::Left], Action::Collapse, "", "hide the threads, or the processes of a group"),
+            GROUP,
             SORT_NEXT,
             SORT_PREVIOUS,
         ],
@@ -52,17 +62,10 @@ enum ProcessSort {
     Command,
 }
 
-/// A process, or a thread of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct ProcessLine {
-    picked: Picked,
-    cpu: CpuSum,
-}
-
 #[derive(Default)]
 struct ProcessTable {
-    /// The processes whose threads are shown.
-    open: HashSet<ProcessRef>,
+    /// The processes whose threads are shown, and the groups whose processes are.
+    open: HashSet<(ProcessRef, bool)>,
     seconds: f64,
     /// The end of the time range that the rows cover.
     end: Nanos,
@@ -70,7 +73,7 @@ struct ProcessTable {
 
 impl Table for ProcessTable {
     type Row = ProcessLine;
-    type Key = Picked;
+    type Key = ProcessKey;
     type Sort = ProcessSort;
     type Detail = NoDetail;
 
@@ -89,17 +92,21 @@ impl Table for ProcessTable {
         let scope = ui.scope(model);
         let all_processes = scope.all_processes();
         (self.seconds, self.end) = (scope.seconds, all_processes.end().min(model.now()));
-        let rows = views::processes(model, &all_processes).into_iter().flat_map(|row| {
+        let rows = views::processes(model, &all_processes);
+        if ui.look.group.merges_processes() {
+            return Some(line::grouped(model, ui.look.group, &rows, self.end));
+        }
+        let rows = rows.into_iter().flat_map(|row| {
             let threads = model.process(row.process).into_iter().flat_map(|state| state.threads.keys());
-            let line = |tid, cpu| ProcessLine { picked: Picked { process: row.process, tid }, cpu };
+            let line = |tid, cpu| ProcessLine { picked: Picked { process: row.process, tid }, cpu, group: None };
             let of_threads = threads.map(|tid| line(Some(*tid), row.threads.get(tid).copied().unwrap_or_default()));
             std::iter::once(line(None, row.cpu)).chain(of_threads).collect::<Vec<_>>()
         });
         Some(rows.collect())
     }
 
-    fn key(row: &ProcessLine) -> Picked {
-        row.picked
+    fn key(row: &ProcessLine) -> ProcessKey {
+        (row.picked, row.group.is_some())
     }
 
     fn matches(&self, row: &ProcessLine, filter: &Filter, model: &Model) -> bool {
@@ -117,10 +124,9 @@ impl Table for ProcessTable {
         match sort {
             ProcessSort::Samples => shown.sort_by_key(|it| (Reverse(rows[*it].cpu.time), pid(it))),
             ProcessSort::Pid => shown.sort_by_key(pid),
-            ProcessSort::Threads => shown.sort_by_key(|it| (Reverse(state(it).map(|it| it.threads.len())), pid(it))),
+            ProcessSort::Threads => shown.sort_by_key(|it| (Reverse(threads(&rows[*it], model)), pid(it))),
             ProcessSort::Memory => {
-                let bytes = |it: &usize| state(it).and_then(|state| state.resident).map(|(_, resident)| resident.total);
-                shown.sort_by_key(|it| (Reverse(bytes(it)), pid(it)));
+                shown.sort_by_key(|it| (Reverse(memory(&rows[*it], model)), pid(it)));
             }
             ProcessSort::User => shown.sort_by_cached_key(|it| (state(it).map(user), pid(it))),
             ProcessSort::Container => shown.sort_by_cached_key(|it| {
@@ -135,23 +141,28 @@ impl Table for ProcessTable {
     }
 
     fn shown(&self, rows: &[ProcessLine], filter: Option<&Filter>, sort: ProcessSort, model: &Model) -> Vec<usize> {
+        let has_groups = rows.first().is_some_and(|row| row.group.is_some());
         let is_shown = |index: &usize| {
             let row = &rows[*index];
             let state = model.process(row.picked.process);
             let is_known = state.is_some_and(|state| state.is_alive(self.end) || row.cpu.samples > 0);
-            row.picked.tid.is_none() && is_known && filter.is_none_or(|filter| self.matches(row, filter, model))
+            let is_first = row.group.is_some() || !has_groups && row.picked.tid.is_none() && is_known;
+            is_first && filter.is_none_or(|filter| self.matches(row, filter, model))
         };
         let mut processes: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
         self.sort(&mut processes, rows, sort, model);
-        let with_threads = processes.into_iter().flat_map(|index| {
-            let process = rows[index].picked.process;
-            let is_thread = |at: &usize| rows[*at].picked.process == process;
-            let after = (index + 1..rows.len()).take_while(is_thread);
-            let mut threads: Vec<usize> = after.filter(|_| self.open.contains(&process)).collect();
-            threads.sort_by_key(|at| (Reverse(rows[*at].cpu.time), rows[*at].picked.tid));
-            std::iter::once(index).chain(threads)
+        let with_those_below = processes.into_iter().flat_map(|index| {
+            let (process, is_group) = (rows[index].picked.process, rows[index].group.is_some());
+            let is_below = |at: &usize| match is_group {
+                true => rows[*at].group.is_none(),
+                false => rows[*at].picked.process == process,
+            };
+            let after = (index + 1..rows.len()).take_while(is_below);
+            let mut below: Vec<usize> = after.filter(|_| self.open.contains(&(process, is_group))).collect();
+            below.sort_by_key(|at| (Reverse(rows[*at].cpu.time), rows[*at].picked.tid));
+            std::iter::once(index).chain(below)
         });
-        with_threads.collect()
+        with_those_below.collect()
     }
 
     fn place(&self, area: Rect, ui: &Ui) -> Rect {
@@ -187,16 +198,22 @@ impl Table for ProcessTable {
         let (widths, theme) = (ProcessWidths::of(width), ui.theme);
         let quiet = state.ended.is_some() || line.cpu.samples == 0;
         let style = if quiet { theme.dim() } else { theme.text() };
-        let is_picked = ui.picked == Some(line.picked);
+        let is_picked = ui.picked == Some(line.picked) && line.group.is_none();
         let fold = match line.picked.tid {
             _ if is_picked => "●",
             Some(_) => "",
-            None if self.open.contains(&line.picked.process) => "▾",
+            None if self.open.contains(&(line.picked.process, line.group.is_some())) => "▾",
+            None if line.group.is_none() && ui.look.group.merges_processes() => "",
             None => "▸",
         };
         row.left(2, &format!(" {fold}"), if is_picked { theme.good() } else { theme.dim() });
         let cpu = self.cpu_percent(line.cpu);
         match line.picked.tid {
+            None if line.group.is_some() => {
+                let processes = line.group.map_or(0, |group| group.processes);
+                row.right(PID_WIDTH, &format!("{processes}×"), style);
+                row.left(widths.python, "", style);
+            }
             None => {
                 row.right(PID_WIDTH, &state.process.pid.to_string(), style);
                 row.left(widths.python, state.process.python.as_deref().unwrap_or("–"), theme.dim());
@@ -211,9 +228,14 @@ impl Table for ProcessTable {
         row.right(widths.samples, &number::grouped(line.cpu.samples), style);
         match line.picked.tid {
             None => {
-                row.right(4, &state.threads.len().to_string(), theme.dim());
-                let resident = state.resident.map_or_else(|| "–".to_owned(), |(_, it)| number::size(it.total));
+                row.right(4, &threads(line, model).to_string(), theme.dim());
+                let resident = memory(line, model).map_or_else(|| "–".to_owned(), number::size);
                 row.right(widths.memory, &resident, theme.dim());
+                if line.group.is_some() {
+                    row.left(widths.user, "", style);
+                    row.left(widths.container, "", style);
+                    return row.rest(&group_label(model, ui.look.group, line.picked.process), style);
+                }
                 row.left(widths.user, text::head(&user(state), 64), theme.dim());
                 row.left(widths.container, text::head(container(state).unwrap_or("–"), 256), theme.dim());
                 let ended = if state.ended.is_some() { "ended: " } else { "" };
@@ -270,21 +292,32 @@ impl Screen for ProcessesScreen {
         ui.update_findings(model);
     }
 
-    fn act(&mut self, action: Action, _model: &Model, ui: &Ui) -> Effect {
+    fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         let selected = self.list.selected().copied();
         let open = &mut self.list.table.open;
+        if action == Action::Group {
+            return stacks::next_group(ui.look, &stacks::GROUPS);
+        }
+        let has_groups = ui.look.group.merges_processes();
         match (action, selected) {
-            (Action::Open, Some(picked)) => return Effect::Pick(picked),
-            (Action::Threads, Some(Picked { process, .. })) => {
-                if !open.remove(&process) {
-                    open.insert(process);
+            (Action::Open, Some((picked, false))) => return Effect::Pick(picked),
+            // The process of a group has no rows below it.
+            (Action::Threads | Action::Expand, Some((_, is_group))) if has_groups && !is_group => {}
+            (Action::Open | Action::Threads, Some((Picked { process, .. }, is_group))) => {
+                if !open.remove(&(process, is_group)) {
+                    open.insert((process, is_group));
                 }
             }
-            (Action::Expand, Some(Picked { process, .. })) => _ = open.insert(process),
-            (Action::Collapse, Some(Picked { process, .. })) => {
-                open.remove(&process);
+            (Action::Expand, Some((Picked { process, .. }, is_group))) => _ = open.insert((process, is_group)),
+            (Action::Collapse, Some((Picked { process, .. }, _))) if has_groups => {
+                let first = Groups::new(model, ui.look.group).of(process);
+                open.remove(&(first, true));
+                self.list.select_now(ui, |row| *row == (Picked { process: first, tid: None }, true));
+            }
+            (Action::Collapse, Some((Picked { process, .. }, _))) => {
+                open.remove(&(process, false));
                 // The selected thread may have been hidden, so select its process.
-                self.list.select_now(ui, |picked| *picked == Picked { process, tid: None });
+                self.list.select_now(ui, |row| *row == (Picked { process, tid: None }, false));
             }
             _ => return self.list.act(action, ui),
         }
@@ -294,17 +327,19 @@ impl Screen for ProcessesScreen {
     fn has_rows(&self) -> bool {
         true
     }
-}
 
-/// The user's name, or else its number.
-fn user(state: &ProcessState) -> String {
-    let Placement { user, uid, .. } = &state.placement;
-    let number = || uid.map_or_else(|| "–".to_owned(), |uid| uid.to_string());
-    user.as_ref().map_or_else(number, ToString::to_string)
-}
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, ui: &Ui) -> &'static str {
+        let is_group = self.list.selected().is_some_and(|(_, is_group)| *is_group);
+        match action {
+            Action::Open if is_group => "processes",
+            Action::Threads if ui.look.group.merges_processes() => "",
+            _ => usual,
+        }
+    }
 
-fn container(state: &ProcessState) -> Option<&str> {
-    state.placement.container.as_ref().map(|container| container.short_name())
+    fn chips(&self, ui: &Ui) -> Vec<Chip> {
+        stacks::group_chip(ui.look, &stacks::GROUPS).into_iter().collect()
+    }
 }
 
 fn head_of_command(state: &ProcessState) -> &str {

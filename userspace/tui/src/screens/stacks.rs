@@ -4,6 +4,7 @@ use pyobs_model::views::{By, Group, Look, Native, Weight};
 use pyobs_model::{Family, Model};
 
 use crate::binding::Action;
+use crate::jump::Effect;
 use crate::screen::Chip;
 
 /// Frames and Flame share their pattern.
@@ -14,9 +15,6 @@ pub(super) fn look_after(action: Action, model: &Model, look: Look) -> Option<Lo
     match action {
         Action::By if look.by == By::Line => Some(Look { by: By::Function, ..look }),
         Action::By => Some(Look { by: By::Line, ..look }),
-        Action::Group if look.group == Group::Task => Some(Look { group: Group::None, ..look }),
-        Action::Group if model.tasks().is_empty() => None,
-        Action::Group => Some(Look { group: Group::Task, ..look }),
         Action::Fold => Some(Look { native: look.native.next(), ..look }),
         Action::Measure => {
             let at = Weight::ALL.iter().position(|weight| *weight == look.weight).unwrap_or(0);
@@ -32,7 +30,6 @@ pub(super) fn hint(action: Action, usual: &'static str, model: &Model) -> &'stat
     let weights = Weight::ALL.iter().filter(|weight| weight.is_known(model)).count();
     match action {
         Action::Measure if weights < 2 => "",
-        Action::Group if model.tasks().is_empty() => "",
         _ => usual,
     }
 }
@@ -47,8 +44,7 @@ pub(super) fn chips(look: Look, native: &'static str) -> Vec<Chip> {
     };
     // The default measure may be left out if there is little room.
     let rank = if look.weight == Weight::Cpu { 0 } else { 4 };
-    let group = (look.group == Group::Task).then_some(Chip(3, "by task"));
-    [Chip(rank, measure), by_chip(look.by), Chip(1, native)].into_iter().chain(group).collect()
+    vec![Chip(rank, measure), by_chip(look.by), Chip(1, native)]
 }
 
 /// The chip's name for the native code that is shown.
@@ -57,6 +53,38 @@ pub(super) fn native(native: Native) -> &'static str {
         Native::Full => "all native",
         Native::Libraries => "libraries",
         Native::None => "no native",
+    }
+}
+
+/// Groups of processes, which every view of processes has.
+pub(super) const GROUPS: [Group; 4] = [Group::None, Group::Command, Group::Container, Group::User];
+
+/// The look after grouping by the next of these.
+pub(super) fn next_group(look: Look, groups: &[Group]) -> Effect {
+    Effect::Look(Look { group: look.group.next_of(groups), ..look })
+}
+
+/// What the rows are grouped by, if this view can do that.
+pub(super) fn group_chip(look: Look, groups: &[Group]) -> Option<Chip> {
+    let words = match look.group {
+        group if !groups.contains(&group) => return None,
+        Group::None => return None,
+        Group::Process => "by process",
+        Group::Command => "by command",
+        Group::Container => "by container",
+        Group::User => "by user",
+        Group::Task => "by task",
+    };
+    Some(Chip(3, words))
+}
+
+/// The title of the column that names processes, or groups of them.
+pub(super) fn group_title(group: Group) -> &'static str {
+    match group {
+        Group::Command => "COMMAND",
+        Group::Container => "CONTAINER",
+        Group::User => "USER",
+        _ => "PROCESS",
     }
 }
 

@@ -8,12 +8,12 @@ mod wait;
 use std::cmp::Reverse;
 
 use pyobs_model::findings::Target;
-use pyobs_model::views::{self, Weight};
-use pyobs_model::{Family, Model, Nanos, Reason, Selection};
+use pyobs_model::views::{self, Group, Weight};
+use pyobs_model::{Family, Model, Nanos, Reason, Selection, Tid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::binding::{Action, BY, FOLLOW, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
+use crate::binding::{Action, BY, FOLLOW, GROUP, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
 use crate::filter::Filter;
 use crate::input::Key;
 use crate::jump::{Destination, Effect, Jump};
@@ -26,6 +26,8 @@ use crate::ui::Ui;
 use detail::WaitDetail;
 use shares::GilShares;
 use wait::{WaitCause, WaitKey, WaitRow, WaitSort};
+
+const GROUPS: [Group; 5] = [Group::None, Group::Process, Group::Command, Group::Container, Group::User];
 
 static ABOUT: About = About {
     key: '4',
@@ -46,6 +48,7 @@ static ABOUT: About = About {
                     "all waits, or those for the GIL and who held it",
                 ),
                 BY,
+                GROUP,
             ],
         },
         Keys { title: "A wait", bindings: &[FOLLOW] },
@@ -98,15 +101,15 @@ impl Table for WaitTable {
             detail.compute(model, &scope);
             return None;
         }
-        let (selection, by) = (&scope.selection, scope.look.by);
+        let (selection, by, group) = (&scope.selection, scope.look.by, scope.look.group);
         // The GIL belongs to the process, whichever of its threads is picked.
         let processes = Selection { tid: None, ..selection.clone() };
         let shares = views::gil_shares(model, &processes);
         let lines = match self.shown {
-            WaitKind::Sleeps => views::sleeps(model, selection, by).into_iter().map(WaitRow::of_sleep).collect(),
+            WaitKind::Sleeps => views::sleeps(model, selection, by, group).into_iter().map(WaitRow::of_sleep).collect(),
             WaitKind::Gil => {
                 let observed = |process| shares.get(&process).map_or(Nanos(0), |share| share.observed);
-                let rows = views::gil_waits(model, selection, by).into_iter();
+                let rows = views::gil_waits(model, selection, by, group).into_iter();
                 rows.map(|row| WaitRow::of_gil(&row, observed(row.process))).collect()
             }
         };
@@ -147,9 +150,9 @@ impl Table for WaitTable {
         Rect { y: area.y + above, height: area.height - above, ..area }
     }
 
-    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>, _ui: &Ui) {
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>, ui: &Ui) {
         match self.shown {
-            WaitKind::Sleeps => tables::sleep_heading(head, width, sorted),
+            WaitKind::Sleeps => tables::sleep_heading(head, width, sorted, ui.look.group),
             WaitKind::Gil => tables::gil_heading(head, width, sorted),
         }
     }
@@ -198,17 +201,24 @@ impl Screen for WaitsScreen {
                 self.list.reset_selection();
                 Effect::View
             }
+            // A detail is of one thread.
+            Action::Open if self.list.selected().is_some_and(|wait| wait.tid == Tid(0)) => Effect::Nothing,
+            Action::Group => stacks::next_group(ui.look, &GROUPS),
             Action::By => stacks::look_after(action, model, ui.look).map_or(Effect::Nothing, Effect::Look),
             _ => self.list.act(action, ui),
         }
     }
 
-    fn hint(&self, action: Action, usual: &'static str, _model: &Model, _ui: &Ui) -> &'static str {
-        if action == Action::Measure && self.list.table.shown == WaitKind::Gil { "all waits" } else { usual }
+    fn hint(&self, action: Action, usual: &'static str, _model: &Model, ui: &Ui) -> &'static str {
+        match action {
+            Action::Measure if self.list.table.shown == WaitKind::Gil => "all waits",
+            Action::Open if self.depth() == 0 && ui.look.group.splits_processes() => "",
+            _ => usual,
+        }
     }
 
     fn chips(&self, ui: &Ui) -> Vec<Chip> {
-        vec![stacks::by_chip(ui.look.by)]
+        std::iter::once(stacks::by_chip(ui.look.by)).chain(stacks::group_chip(ui.look, &GROUPS)).collect()
     }
 
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {

@@ -40,7 +40,7 @@ fn facts(model: &Model) -> String {
         "{:?} {} {:?} {:?} {:?} {:?} {} {:?}",
         model.now(),
         model.cpu().total(),
-        views::frames(model, &all, views::Look::default(), true),
+        views::frames(model, &all, views::Look { group: views::Group::Process, ..views::Look::default() }),
         segments.collect::<Vec<_>>(),
         views::arenas(model, &all),
         ended.collect::<Vec<_>>(),

@@ -9,7 +9,7 @@ use super::layout::FlameCell;
 use super::{BELOW, FlameScreen, graph_lines};
 use crate::hit_areas::Hit;
 use crate::paint::{put, put_path};
-use crate::screens::names::{self, place, process_label};
+use crate::screens::names::{self, group_label, place};
 use crate::screens::stacks;
 use crate::theme::{BoxKind, Emphasis};
 use crate::ui::Ui;
@@ -115,7 +115,7 @@ impl FlameScreen {
         let Some(node) = self.tree.nodes.get(id) else { return String::new() };
         match (node.process, node.frame.and_then(|frame| model.frame(frame))) {
             (_, Some(frame)) => names::name(frame),
-            (Some(process), None) => process_label(model, Some(process)),
+            (Some(process), None) => group_label(model, ui.look.group, process),
             (None, None) => format!("all, {}", number::whole(ui.look.weight, node.total)),
         }
     }

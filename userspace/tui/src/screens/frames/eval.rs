@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pyobs_model::families::eval::EvalSum;
-use pyobs_model::views::By;
+use pyobs_model::views::{By, Groups};
 use pyobs_model::{FrameId, Model, Nanos, ProcessRef};
 
 use crate::filter::Filter;
 use crate::paint::{HeadingPainter, RowPainter};
-use crate::screens::names::{draw_frame, matches, process_label};
+use crate::screens::names::{draw_frame, group_label, matches};
+use crate::screens::stacks;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 use crate::{number, text};
@@ -28,11 +29,9 @@ pub(super) enum EvalSort {
     Name,
 }
 
-/// Adds up a function's calls in all processes, or with `split` in each process.
+/// Adds up a function's calls in all processes, or in each process or group of them.
 #[derive(Default)]
-pub(super) struct EvalTable {
-    pub(super) split: bool,
-}
+pub(super) struct EvalTable;
 
 impl Table for EvalTable {
     type Row = (EvalKey, EvalSum);
@@ -45,8 +44,9 @@ impl Table for EvalTable {
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<Self::Row>> {
         let mut sums: BTreeMap<EvalKey, EvalSum> = BTreeMap::new();
+        let groups = Groups::new(model, ui.look.group);
         for (key, sum) in model.eval().sums(&ui.scope(model).selection) {
-            let merged = sums.entry((self.split.then_some(key.process), key.function)).or_default();
+            let merged = sums.entry((groups.split(key.process), key.function)).or_default();
             merged.times.add(sum.times);
             merged.timed = merged.timed.saturating_add(sum.timed);
         }
@@ -75,14 +75,14 @@ impl Table for EvalTable {
         }
     }
 
-    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<EvalSort>, _ui: &Ui) {
-        let widths = EvalWidths::of(width, self.split);
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<EvalSort>, ui: &Ui) {
+        let widths = EvalWidths::of(width, ui.look.group.splits_processes());
         head.right(widths.count, "CALLS", sorted.descending(EvalSort::Count));
         head.right(9, "TOTAL", sorted.descending(EvalSort::Total));
         head.right(9, "MEAN", sorted.descending(EvalSort::Mean));
         head.right(widths.longest, "LONGEST", sorted.descending(EvalSort::Longest));
         head.right(10, "NO RETURN", sorted.descending(EvalSort::Unseen));
-        head.left(widths.process, "PROCESS", None);
+        head.left(widths.process, stacks::group_title(ui.look.group), None);
         head.left(widths.function, "FUNCTION", sorted.ascending(EvalSort::Name));
         head.left(usize::MAX, "DEFINED AT", None);
     }
@@ -97,7 +97,7 @@ impl Table for EvalTable {
         ui: &Ui,
     ) {
         let Some(frame) = model.frame(key.1) else { return };
-        let (widths, theme) = (EvalWidths::of(width, self.split), ui.theme);
+        let (widths, theme) = (EvalWidths::of(width, ui.look.group.splits_processes()), ui.theme);
         let time = |time: Nanos| if sum.timed > 0 { number::time(time) } else { "–".to_owned() };
         let calls = sum.times.count;
         let calls = if widths.count > 8 { number::grouped(calls) } else { number::short(calls) };
@@ -110,7 +110,8 @@ impl Table for EvalTable {
             count => (number::short(count), theme.warning()),
         };
         row.right(10, &unseen, style);
-        row.left(widths.process, &process_label(model, key.0), theme.dim());
+        let group = key.0.map(|process| group_label(model, ui.look.group, process));
+        row.left(widths.process, &group.unwrap_or_default(), theme.dim());
         draw_frame(row, widths.function, frame, By::Function, theme);
     }
 }

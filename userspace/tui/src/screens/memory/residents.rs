@@ -12,7 +12,8 @@ use ratatui::layout::Rect;
 use crate::filter::Filter;
 use crate::number;
 use crate::paint::{HeadingPainter, RowPainter};
-use crate::screens::names::process_label;
+use crate::screens::names::{group_label, process_label};
+use crate::screens::stacks::group_title;
 use crate::table::{NoDetail, Sorted, Table};
 use crate::ui::Ui;
 
@@ -41,7 +42,7 @@ impl Table for ResidentTable {
         &[ResidentSort::Once, ResidentSort::Rss, ResidentSort::Own, ResidentSort::Segments];
 
     fn compute(&mut self, model: &Model, ui: &Ui, _: Option<&mut NoDetail>) -> Option<Vec<ResidentRow>> {
-        Some(views::residents(model, &ui.scope(model).selection))
+        Some(views::residents(model, &ui.scope(model).selection, ui.look.group))
     }
 
     fn key(row: &ResidentRow) -> ProcessRef {
@@ -76,7 +77,7 @@ impl Table for ResidentTable {
         Rect { height: area.height.saturating_sub(1), ..area }
     }
 
-    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<ResidentSort>, _ui: &Ui) {
+    fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<ResidentSort>, ui: &Ui) {
         let detail = detail_width(width);
         head.right(10, "COUNTED", sorted.descending(ResidentSort::Once));
         head.right(10, "RSS", sorted.descending(ResidentSort::Rss));
@@ -84,7 +85,7 @@ impl Table for ResidentTable {
         head.right(detail, "FILES", None);
         head.right(10, "SEGMENTS", sorted.descending(ResidentSort::Segments));
         head.right(detail, "SHARE", None);
-        head.left(usize::MAX, "PROCESS", None);
+        head.left(usize::MAX, group_title(ui.look.group), None);
     }
 
     fn draw_row(
@@ -96,7 +97,7 @@ impl Table for ResidentTable {
         model: &Model,
         ui: &Ui,
     ) {
-        draw_sizes(row, width, sizes(line), &process_label(model, Some(line.process)), ui);
+        draw_sizes(row, width, sizes(line), &group_label(model, ui.look.group, line.process), ui);
     }
 
     fn draw_around(&self, area: Rect, last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use pyobs_model::views::{self, By, GilShare, Weight};
+use pyobs_model::views::{self, By, GilShare, Group, Weight};
 use pyobs_model::{Family, FrameId, Model, Nanos, ProcessRef, Reason, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -39,7 +39,7 @@ impl GilShares {
         unseen: u64,
     ) -> Self {
         let mut lines: BTreeMap<ProcessRef, BTreeMap<FrameId, Nanos>> = BTreeMap::new();
-        for row in views::gil_waits(model, selection, By::Line) {
+        for row in views::gil_waits(model, selection, By::Line, Group::None) {
             if let Some(frame) = row.holder_frame {
                 let sum = lines.entry(row.process).or_default().entry(frame).or_default();
                 *sum = sum.saturating_add(row.times.total);

@@ -1,22 +1,26 @@
 //! The columns of the two tables: sleeps, and waits for the GIL.
 
-use pyobs_model::views::By;
+use pyobs_model::views::{By, Group};
 use pyobs_model::{Frame, Model};
 
 use super::wait::{WaitCause, WaitRow, WaitSort, waker_label};
 use crate::paint::{HeadingPainter, RowPainter};
-use crate::screens::names::thread_label;
-use crate::screens::names::{name, place};
+use crate::screens::names::{name, place, waiter_label};
+use crate::screens::stacks::group_title;
 use crate::table::Sorted;
 use crate::theme::Theme;
 use crate::ui::Ui;
 use crate::{number, text};
 
-pub(super) fn sleep_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>) {
+/// The width of a reason.
+const REASON: usize = 9;
+
+pub(super) fn sleep_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<WaitSort>, group: Group) {
     let widths = SleepWidths::of(width);
     times_heading(head, widths.times, sorted);
-    head.left(7, "REASON", sorted.ascending(WaitSort::Cause));
-    head.left(widths.thread, "THREAD", sorted.ascending(WaitSort::Thread));
+    head.left(REASON, "REASON", sorted.ascending(WaitSort::Cause));
+    let title = if group.splits_processes() { group_title(group) } else { "THREAD" };
+    head.left(widths.thread, title, sorted.ascending(WaitSort::Thread));
     head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
     head.skip(widths.place.path);
     head.left(widths.inner, "WAITS IN", None);
@@ -28,8 +32,8 @@ pub(super) fn draw_sleep(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, m
     let widths = SleepWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
     draw_times(row, line, widths.times, theme);
-    row.left(7, reason.name(), theme.text());
-    row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
+    row.left(REASON, reason.name(), theme.text());
+    row.left(widths.thread, &waiter_label(model, ui.look.group, line.wait.process, line.wait.tid), theme.text());
     let inner = inner.and_then(|id| model.frame(id));
     let frame = line.wait.frame.and_then(|id| model.frame(id));
     // Without a Python frame, the native function is the place.
@@ -56,10 +60,10 @@ pub(super) fn draw_gil(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, mod
     let widths = GilWidths::of(width);
     let (theme, by) = (ui.theme, ui.look.by);
     draw_times(row, line, widths.times, theme);
-    row.left(widths.thread, &thread_label(model, line.wait.process, line.wait.tid), theme.text());
+    row.left(widths.thread, &waiter_label(model, ui.look.group, line.wait.process, line.wait.tid), theme.text());
     widths.place.draw(row, line.wait.frame.and_then(|id| model.frame(id)), by, theme);
     row.left(1, "←", theme.dim());
-    let holder = holder.map_or("–".to_owned(), |tid| thread_label(model, line.wait.process, tid));
+    let holder = holder.map_or("–".to_owned(), |tid| waiter_label(model, ui.look.group, line.wait.process, tid));
     row.left(widths.thread, &holder, theme.text());
     widths.place.draw(row, frame.and_then(|id| model.frame(id)), by, theme);
 }
@@ -163,7 +167,7 @@ struct SleepWidths {
 impl SleepWidths {
     fn of(width: u16) -> Self {
         let times = TimeWidths::of(width);
-        let left = usize::from(width).saturating_sub(times.sum() + 8);
+        let left = usize::from(width).saturating_sub(times.sum() + REASON + 1);
         let percent = |percent: usize| (left * percent / 100).saturating_sub(1);
         let (thread, place, inner, waker) = match width {
             0..76 => (percent(40), percent(60), 0, 0),

@@ -24,6 +24,7 @@ pub(super) enum WaitSort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitKey {
     pub(super) process: ProcessRef,
+    /// 0 for all threads of a group of processes.
     pub(super) tid: Tid,
     /// The innermost Python frame.
     pub(super) frame: Option<FrameId>,
