@@ -6,6 +6,7 @@
 mod demo;
 mod ends;
 mod hostile;
+mod kept;
 mod logs;
 mod progress;
 mod pty;
@@ -23,8 +24,8 @@ use std::process::ExitCode;
 use pyobs_tests::{Case, Python, needs};
 
 fn main() -> ExitCode {
-    let beside: [fn() -> Vec<Case>; 6] =
-        [screens::cases, replay::cases, hostile::cases, logs::cases, progress::cases, transfers::cases];
+    let beside: [fn() -> Vec<Case>; 7] =
+        [kept::cases, screens::cases, replay::cases, hostile::cases, logs::cases, progress::cases, transfers::cases];
     let alone: [fn() -> Vec<Case>; 2] = [ends::cases, demo::cases];
     let beside = beside.into_iter().flat_map(|cases| cases()).map(Case::beside);
     pyobs_tests::run(beside.chain(alone.into_iter().flat_map(|cases| cases())).collect())

@@ -1,7 +1,8 @@
 //! Tests the screens and their keys, and the hot function on them, at three sizes.
 
-use pyobs_tests::{Case, Workload, case, needs, workload};
+use pyobs_tests::{Case, Folder, Workload, case, needs, workload};
 
+use crate::kept::top_in;
 use crate::pty::{SIZES, Terminal};
 use crate::python;
 
@@ -39,7 +40,9 @@ pub fn cases() -> Vec<Case> {
             quit(terminal);
         }),
         case("screens/survive_any_input", || {
-            let (_spin, mut terminal) = watch_spin((80, 24));
+            // Some of the keys write files.
+            let folder = Folder::new();
+            let (_spin, mut terminal) = top_in(&folder, None, None);
             let mut numbers = crate::spoilt::Numbers::new();
             for _ in 0..200 {
                 let keys: Vec<u8> =

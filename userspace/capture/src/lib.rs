@@ -38,3 +38,5 @@ pub mod registry;
 mod rights;
 pub mod session;
 pub mod source;
+
+pub use machine::utc;

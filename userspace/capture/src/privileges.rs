@@ -61,6 +61,11 @@ pub fn drop_but_tracing(kernel: (u32, u32)) -> Result<Dropped, DropError> {
     drop_all_but(for_perf_events(kernel) | CapabilitySet::BPF)
 }
 
+/// Keeps nothing, or only what new files in any folder take. For a thread that does nothing but write files.
+pub fn drop_all(but_writing: bool) -> Result<Dropped, DropError> {
+    drop_all_but(if but_writing { CapabilitySet::DAC_OVERRIDE } else { CapabilitySet::empty() })
+}
+
 /// Like [`drop_after_attach`], for a thread that keeps setting watchpoints on other processes' threads. These
 /// are perf events for which CAP_PERFMON is usually enough.
 pub fn drop_but_watching(kernel: (u32, u32)) -> Result<Dropped, DropError> {

@@ -299,6 +299,38 @@ impl Event {
         process!(self).copied()
     }
 
+    /// Moves its times, for a recording that begins at `from`. What is earlier is at the beginning.
+    pub fn begin_at(&mut self, from: Nanos) {
+        let moved = |at: &mut Nanos| *at = at.saturating_sub(from);
+        match self {
+            Self::Process { process, .. } => {
+                process.started = process.started.filter(|started| *started > from);
+                process.started.iter_mut().for_each(moved);
+            }
+            Self::Sleep(Sleep { from: begun, .. }) | Self::GilWait(GilWait { from: begun, .. }) => moved(begun),
+            Self::Transfer { change: TransferChange::Seen(transfer), .. } => {
+                let times = [&mut transfer.registered, &mut transfer.submitted, &mut transfer.completed];
+                times.into_iter().flatten().for_each(moved);
+            }
+            Self::Transfer { change: TransferChange::Woken { notified, .. }, .. } => moved(notified),
+            _ => {}
+        }
+        time!(self).into_iter().for_each(moved);
+    }
+
+    /// Takes what pyobs had used before, as an earlier event says, off what it has used.
+    pub fn cost_since(&mut self, before: Option<&Self>) {
+        if let (
+            Self::Cost { bpf, cpu, startup, .. },
+            Some(Self::Cost { bpf: bpf_before, cpu: cpu_before, startup: of, .. }),
+        ) = (self, before)
+        {
+            *bpf = bpf.saturating_sub(*bpf_before);
+            *cpu = cpu.saturating_sub(*cpu_before);
+            *startup = startup.saturating_sub(*of);
+        }
+    }
+
     /// Caps its time at `last`.
     pub fn not_after(&mut self, last: Nanos) {
         match self {

@@ -4,9 +4,11 @@ mod advice;
 mod cli;
 mod exit;
 mod logger;
+mod names;
 mod ownership;
 mod probes;
 mod progress;
+mod saver;
 mod signals;
 mod verbs;
 

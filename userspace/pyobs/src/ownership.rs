@@ -30,6 +30,19 @@ pub(crate) fn give_away(file: &Path) -> Keep {
     }
 }
 
+/// Makes new files of this thread belong to the user behind sudo, who also has to be allowed to make them. Returns that
+/// user; `None` without sudo.
+pub(crate) fn become_sudo_user() -> Option<(Uid, Gid)> {
+    let (user, group) = sudo_user()?;
+    // SAFETY: these system calls change only identities of this thread, and read no memory: the list of groups is empty.
+    unsafe {
+        libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>());
+        libc::syscall(libc::SYS_setfsgid, group.as_raw());
+        libc::syscall(libc::SYS_setfsuid, user.as_raw());
+    }
+    Some((user, group))
+}
+
 /// Works on a descriptor, because in a folder of the user's the name may already mean another file. Uses `O_PATH`,
 /// because closing any other descriptor of the file would release SQLite's locks.
 fn chown(file: &Path, user: Uid, group: Gid) -> rustix::io::Result<()> {

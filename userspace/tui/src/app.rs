@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use pyobs_model::{Event, Model, Nanos};
 
 use crate::clock::Clock;
+use crate::flight::Flight;
 use crate::input::{Key, MouseEvent};
 use crate::navigation::Navigation;
 use crate::replay_log::{Player, ReplayLog, SLICE};
 use crate::ui::{Phase, Ui};
-use crate::{Batch, Options, Source, draw};
+use crate::{Batch, Options, Save, Source, draw};
 
 pub(crate) enum Msg {
     Key(Key),
@@ -63,6 +64,9 @@ pub(crate) struct App {
     pub(crate) ui: Ui,
     pub(crate) navigation: Navigation,
     player: Option<Player>,
+    /// The last minutes of a live capture.
+    flight: Flight,
+    save: Save,
     clicked: Option<mouse::Click>,
     stale: Stale,
     has_changed: bool,
@@ -82,7 +86,8 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(model: Model, options: Options, size: (u16, u16)) -> Self {
+    pub(crate) fn new(model: Model, mut options: Options, size: (u16, u16)) -> Self {
+        let save = std::mem::replace(&mut options.save, Box::new(|_| String::new()));
         let mut ui = Ui::new(options, &model);
         ui.size = size;
         Self {
@@ -90,6 +95,8 @@ impl App {
             model,
             ui,
             player: None,
+            flight: Flight::default(),
+            save,
             clicked: None,
             stale: Stale::View,
             has_changed: true,
@@ -161,6 +168,9 @@ impl App {
                     self.mark(Stale::View);
                 }
                 self.stale = self.stale.max(Stale::Events);
+                if self.ui.source == Source::Live {
+                    self.flight.add(events);
+                }
             }
             Batch::Note(note) => {
                 self.ui.status = Some((note.clone(), now + NOTE_TIME));

@@ -19,7 +19,7 @@ actions! {
     Up Down Left Right PageUp PageDown First Last
     Open Back Threads Expand Collapse
     SortNext SortPrevious SortOwn SortTotal SortName
-    By Group Fold Measure Calls
+    SaveRows SaveFlight By Group Fold Measure Calls
     ZoomIn ZoomOut Mark
     SeekBack SeekForward LeapBack LeapForward SeekStart SeekEnd SeekHere Slower Faster
     Filter Window Pause Help Quit
@@ -64,6 +64,8 @@ pub(crate) static EVERYWHERE: Keys = Keys {
         bind(&[Char('/')], Action::Filter, "filter", "filter by a pattern; in the flame graph, highlight"),
         bind(&[Char('w')], Action::Window, "window", "look at the last 10 s, the last 60 s or all"),
         bind(&[Char(' ')], Action::Pause, "pause", "freeze the picture, recording goes on; a replay: play"),
+        bind(&[Char('x')], Action::SaveRows, "", "write the rows to a CSV file in the current folder"),
+        bind(&[Char('R')], Action::SaveFlight, "", "write the last minutes to a recording (not in a replay)"),
         bind(&[Tab], Action::NextScreen, "", "the next screen"),
         bind(&[BackTab], Action::PreviousScreen, "", "the previous screen"),
         bind(&[Up, Char('k')], Action::Up, "", "up"),

@@ -8,8 +8,10 @@
 mod app;
 mod binding;
 mod clock;
+mod csv;
 mod draw;
 mod filter;
+mod flight;
 mod hit_areas;
 mod input;
 mod jump;
@@ -35,6 +37,7 @@ use std::os::fd::AsFd;
 
 use pyobs_model::{Event, Pid};
 
+pub use flight::FlightRecording;
 pub use input::decode_all;
 pub use replay_log::{EventSource, Pulled, ReplayLog};
 pub use run::{replay, run};
@@ -47,7 +50,20 @@ pub struct Options {
     pub source_line: SourceLine,
     /// `None` leaves signals with their default effect. Then the dashboard keeps the size that the terminal had at the start.
     pub signals: Option<Box<dyn Signals>>,
+    pub save: Save,
 }
+
+/// What the user wants to keep.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Saved {
+    /// The rows of a screen.
+    Rows { of: &'static str, csv: String },
+    /// The last minutes of a capture.
+    Flight(FlightRecording),
+}
+
+/// Writes a file, and returns a sentence about it.
+pub type Save = Box<dyn Fn(Saved) -> String>;
 
 /// The signals that a dashboard reacts to. The caller blocks them in every thread, so that they arrive at a descriptor.
 pub trait Signals: AsFd + Send {

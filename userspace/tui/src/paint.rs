@@ -36,49 +36,65 @@ pub(crate) fn put_more(buf: &mut Buffer, area: Rect, more: usize, theme: Theme) 
     }
 }
 
-/// Draws a line of a table from the left. An empty cell follows each column.
+/// Draws a line of a table from the left, or collects the texts of its columns. An empty cell follows each column.
 pub(crate) struct RowPainter<'a> {
-    buf: &'a mut Buffer,
-    area: Rect,
-    x: u16,
-    /// Replaces the styles of the columns in the selected row.
-    style: Option<Style>,
+    target: Target<'a>,
 }
+
+enum Target<'a> {
+    Picture {
+        buf: &'a mut Buffer,
+        area: Rect,
+        x: u16,
+        /// Replaces the styles of the columns in the selected row.
+        style: Option<Style>,
+    },
+    Cells(&'a mut Vec<String>),
+}
+
+/// Narrower columns hold marks, which are no cells.
+const CELL_MIN: usize = 3;
 
 impl<'a> RowPainter<'a> {
     pub(crate) fn new(buf: &'a mut Buffer, area: Rect) -> Self {
         let area = area.intersection(buf.area);
-        Self { buf, area, x: 0, style: None }
+        Self { target: Target::Picture { buf, area, x: 0, style: None } }
+    }
+
+    /// Collects the whole texts, however wide the columns are. Bars are no cells.
+    pub(crate) fn collecting(cells: &'a mut Vec<String>) -> Self {
+        Self { target: Target::Cells(cells) }
     }
 
     pub(crate) fn select(&mut self, is_selected: bool, theme: Theme) {
-        if is_selected {
-            self.buf.set_style(self.area, theme.selected());
-            self.style = Some(theme.selected());
+        if let Target::Picture { buf, area, style, .. } = &mut self.target
+            && is_selected
+        {
+            buf.set_style(*area, theme.selected());
+            *style = Some(theme.selected());
         }
     }
 
     pub(crate) fn left(&mut self, width: usize, words: &str, style: Style) {
-        let width = self.room(width);
-        self.column(width, &text::fit(words, width), 0, style);
+        self.column(width, words, style, |words, width| (text::fit(words, width), 0));
     }
 
     pub(crate) fn right(&mut self, width: usize, words: &str, style: Style) {
-        let width = self.room(width);
-        let words = text::fit(words, width);
-        let offset = width - text::width(&words, width);
-        self.column(width, &words, offset, style);
+        self.column(width, words, style, |words, width| {
+            let words = text::fit(words, width);
+            let offset = width - text::width(&words, width);
+            (words, offset)
+        });
     }
 
     /// A bar for a share between 0 and 1. A width of 0 leaves the column out.
     pub(crate) fn bar(&mut self, width: usize, share: f64, style: Style) {
-        let width = self.room(width);
-        self.column(width, &bar(share, width), 0, style);
+        self.drawing(width, style, |width| bar(share, width));
     }
 
     /// A block for each number, scaled to the highest one. Without numbers the column is left out.
     pub(crate) fn blocks(&mut self, numbers: &[u64], style: Style) {
-        self.column(self.room(numbers.len()), &blocks(numbers), 0, style);
+        self.drawing(numbers.len(), style, |_| blocks(numbers));
     }
 
     /// A column that takes the rest of the line.
@@ -91,26 +107,37 @@ impl<'a> RowPainter<'a> {
     }
 
     pub(crate) fn left_path(&mut self, width: usize, words: &str, style: Style) {
-        let width = self.room(width);
-        self.column(width, &text::fit_left(words, width), 0, style);
+        self.column(width, words, style, |words, width| (text::fit_left(words, width), 0));
     }
 
+    /// An empty column.
     pub(crate) fn skip(&mut self, width: usize) {
-        if width > 0 {
-            self.x = self.x.saturating_add(self.room(width) as u16).saturating_add(1);
+        self.column(width, "", Style::default(), |_, _| (String::new(), 0));
+    }
+
+    /// A column with a text, which `fit` fits into the room and places in it.
+    fn column(&mut self, width: usize, words: &str, style: Style, fit: impl FnOnce(&str, usize) -> (String, usize)) {
+        match &mut self.target {
+            Target::Cells(cells) if width >= CELL_MIN => cells.push(words.to_owned()),
+            Target::Cells(_) => {}
+            Target::Picture { .. } => self.draw(width, style, |width| fit(words, width)),
         }
     }
 
-    fn room(&self, width: usize) -> usize {
-        width.min(usize::from(self.area.width.saturating_sub(self.x)))
+    /// A column without a text.
+    fn drawing(&mut self, width: usize, style: Style, draw: impl FnOnce(usize) -> String) {
+        self.draw(width, style, |width| (draw(width), 0));
     }
 
-    fn column(&mut self, width: usize, words: &str, offset: usize, style: Style) {
-        if width > 0 {
-            let style = self.style.unwrap_or(style);
-            put(self.buf, self.area, self.x + offset as u16, 0, words, style);
-            self.x = self.x.saturating_add(width as u16).saturating_add(1);
+    fn draw(&mut self, width: usize, own: Style, draw: impl FnOnce(usize) -> (String, usize)) {
+        let Target::Picture { buf, area, x, style } = &mut self.target else { return };
+        if width == 0 {
+            return;
         }
+        let room = width.min(usize::from(area.width.saturating_sub(*x)));
+        let (words, offset) = draw(room);
+        put(buf, *area, *x + offset as u16, 0, &words, style.unwrap_or(own));
+        *x = x.saturating_add(room as u16).saturating_add(1);
     }
 }
 
@@ -121,15 +148,20 @@ pub(crate) enum SortOrder {
     Descending,
 }
 
-/// Draws the line of a table that names its columns.
+/// Draws the line of a table that names its columns, or collects the names.
 pub(crate) struct HeadingPainter<'a> {
     row: RowPainter<'a>,
     theme: Theme,
+    is_drawn: bool,
 }
 
 impl<'a> HeadingPainter<'a> {
     pub(crate) fn new(buf: &'a mut Buffer, area: Rect, theme: Theme) -> Self {
-        Self { row: RowPainter::new(buf, Rect { height: area.height.min(1), ..area }), theme }
+        Self { row: RowPainter::new(buf, Rect { height: area.height.min(1), ..area }), theme, is_drawn: true }
+    }
+
+    pub(crate) fn collecting(cells: &'a mut Vec<String>, theme: Theme) -> Self {
+        Self { row: RowPainter::collecting(cells), theme, is_drawn: false }
     }
 
     pub(crate) fn left(&mut self, width: usize, words: &str, order: Option<SortOrder>) {
@@ -142,12 +174,16 @@ impl<'a> HeadingPainter<'a> {
         self.row.right(width, &words, style);
     }
 
+    /// Room above a bar, which needs no name.
     pub(crate) fn skip(&mut self, width: usize) {
-        self.row.skip(width);
+        if self.is_drawn {
+            self.row.skip(width);
+        }
     }
 
     fn mark(&self, words: &str, order: Option<SortOrder>) -> (String, Style) {
         match order {
+            _ if !self.is_drawn => (words.to_owned(), Style::default()),
             Some(SortOrder::Descending) => (format!("▾{words}"), self.theme.sorted_heading()),
             Some(SortOrder::Ascending) => (format!("▴{words}"), self.theme.sorted_heading()),
             None => (words.to_owned(), self.theme.heading()),

@@ -134,6 +134,11 @@ pub(crate) trait Screen {
         None
     }
 
+    /// The texts of all rows, after the names of the columns. `None` if no table is shown.
+    fn cells(&self, model: &Model, ui: &Ui) -> Option<Vec<Vec<String>>> {
+        self.list().filter(|_| self.depth() == 0)?.cells(model, ui)
+    }
+
     /// The number of open details.
     fn depth(&self) -> usize {
         self.list().map_or(0, AnyList::depth)

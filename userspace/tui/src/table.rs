@@ -91,6 +91,9 @@ impl<Key> Detail<Key> for NoDetail {
     fn draw(&self, _: &Model, _: &Ui, _: Rect, _: &mut Buffer) {}
 }
 
+/// At this width, tables have all their columns.
+const WIDEST: u16 = 1000;
+
 /// The open details of a screen. Only the screen that saved them knows the type.
 pub(crate) type Saved = Box<dyn Any>;
 
@@ -124,6 +127,8 @@ pub(crate) trait AnyList {
     fn has_rows(&self) -> bool;
     /// The number of open details.
     fn depth(&self) -> usize;
+    /// The texts of all shown rows, after the names of the columns. `None` while a detail is open.
+    fn cells(&self, model: &Model, ui: &Ui) -> Option<Vec<Vec<String>>>;
     /// Closes the detail. Returns false if there is none.
     fn close(&mut self) -> bool;
     /// Closes the detail and returns it.
@@ -277,6 +282,22 @@ impl<T: Table> AnyList for List<T> {
 
     fn depth(&self) -> usize {
         usize::from(self.detail.is_some())
+    }
+
+    fn cells(&self, model: &Model, ui: &Ui) -> Option<Vec<Vec<String>>> {
+        if self.detail.is_some() {
+            return None;
+        }
+        let mut names = Vec::new();
+        let mut heading = HeadingPainter::collecting(&mut names, ui.theme);
+        self.table.draw_heading(&mut heading, WIDEST, Sorted(self.sort), ui);
+        let rows = self.listing.rows().filter_map(|index| self.rows.get(index)).map(|of| {
+            let mut cells = Vec::new();
+            let mut row = RowPainter::collecting(&mut cells);
+            self.table.draw_row(&mut row, of, WIDEST, self.sort, model, ui);
+            cells
+        });
+        Some(std::iter::once(names).chain(rows).collect())
     }
 
     fn close(&mut self) -> bool {

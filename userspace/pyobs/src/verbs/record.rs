@@ -14,6 +14,7 @@ use pyobs_recording::{Background, Reader, Writer};
 use super::{drop_privileges_for, start, targets};
 use crate::cli::Record;
 use crate::exit::{self, Failure};
+use crate::names;
 use crate::ownership;
 use crate::progress::Progress;
 use crate::signals::{Signal, Signals};
@@ -41,7 +42,7 @@ pub(super) fn run(arguments: &Record) -> Result<u8, Failure> {
     for refusal in session.meta().refusals() {
         exit::say(&refusal);
     }
-    let path = arguments.output.clone().unwrap_or_else(default_path);
+    let path = arguments.output.clone().unwrap_or_else(|| names::unused("", "pyobs"));
     let writer = Writer::create(&path, session.meta()).map_err(Failure::failed)?;
     drop_privileges_for(&session, ownership::give_away(&path))?;
     if let Some(command) = &mut command
@@ -285,42 +286,9 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// An unused name in the current folder.
-fn default_path() -> PathBuf {
-    let base = default_name(&local_time());
-    let names = std::iter::once(format!("{base}.pyobs")).chain((2..1000).map(|n| format!("{base}-{n}.pyobs")));
-    names.map(PathBuf::from).find(|name| fs::symlink_metadata(name).is_err()).unwrap_or_else(|| base.into())
-}
-
-fn default_name(time: &libc::tm) -> String {
-    let (year, month, day) = (time.tm_year + 1900, time.tm_mon + 1, time.tm_mday);
-    format!("pyobs-{year}-{month:02}-{day:02}-{:02}{:02}{:02}", time.tm_hour, time.tm_min, time.tm_sec)
-}
-
-fn local_time() -> libc::tm {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let seconds = libc::time_t::try_from(now.as_secs()).unwrap_or_default();
-    // SAFETY: it has only integers and a nullable pointer, for which zero is valid.
-    let mut time = unsafe { std::mem::zeroed() };
-    // SAFETY: both addresses are of live values. localtime_r reads the environment, which pyobs never changes. If it
-    // fails, the time stays zero.
-    unsafe { libc::localtime_r(&raw const seconds, &raw mut time) };
-    time
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_default_name_sorts_by_time() {
-        // SAFETY: as in `local_time`.
-        let mut time: libc::tm = unsafe { std::mem::zeroed() };
-        (time.tm_year, time.tm_mon, time.tm_mday) = (126, 10, 3);
-        (time.tm_hour, time.tm_min, time.tm_sec) = (4, 5, 6);
-        assert_eq!(default_name(&time), "pyobs-2026-11-03-040506");
-        assert!(local_time().tm_year >= 125);
-    }
 
     #[test]
     fn the_next_command_can_be_pasted() {

@@ -14,6 +14,7 @@ use pyobs_tui::{Color, EventSource, Options, Pulled, ReplayLog, Source};
 use super::read;
 use crate::cli::Replay;
 use crate::exit::Failure;
+use crate::saver;
 use crate::signals::Signals;
 
 /// Events that go to the dashboard together, and how many such batches may wait for it.
@@ -26,6 +27,7 @@ pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     }
     let (model, reader) = read(&arguments.file, History::REPLAY)?;
     let meta = model.meta().clone();
+    let meta_of_files = meta.clone();
     let source = Source::Replay { file: arguments.file.to_string_lossy().into_owned() };
     let is_here = rustix::system::uname().nodename().to_bytes() == meta.host.as_bytes();
     // The process may be gone, and its pid reused.
@@ -35,7 +37,9 @@ pub(super) fn run(arguments: &Replay) -> Result<(), Failure> {
     // later: threads inherit the mask.
     let signals = Signals::catch_with_resize()?;
     let log = ReplayLog::of_source(model, Box::new(Rereader::start(reader)?));
-    pyobs_tui::replay(log, Options { source, color: Color::detect(), source_line, signals: Some(Box::new(signals)) })
+    let save = Box::new(move |saved| saver::save(saved, &meta_of_files));
+    let signals: Option<Box<dyn pyobs_tui::Signals>> = Some(Box::new(signals));
+    pyobs_tui::replay(log, Options { source, color: Color::detect(), source_line, signals, save })
         .map_err(|error| Failure::Failed(format!("the terminal cannot be used: {error}; check $TERM")))
 }
 

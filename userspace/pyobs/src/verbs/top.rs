@@ -17,6 +17,7 @@ use super::{drop_privileges, drop_privileges_for, start, targets};
 use crate::advice;
 use crate::cli::{Top, Watch};
 use crate::exit::Failure;
+use crate::saver::Saver;
 use crate::signals::Signals;
 
 const PAST: History = History::Window { length: Nanos(600_000_000_000), samples: 500_000 };
@@ -51,14 +52,16 @@ pub(super) fn run(arguments: &Top) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("a thread could not be started: {error}; try again")))?;
     let stopped = |_| Failure::Failed("capture ended because of a bug in pyobs".to_owned());
     let meta = beginning.recv().map_err(stopped)??;
-    // Rights belong to threads, so each of the two drops its own.
+    let saver = Saver::start(meta.clone())?;
+    // Rights belong to threads, so each drops its own.
     drop_privileges(Keep::Reading)?;
     advice::load();
     let started = meta.started.clone();
     let source_line = Box::new(move |pid: Pid, file: &str, line| source::line(Some(pid.0), file, line, &started));
     let model = Model::new(meta, PAST);
+    let save = Box::new(move |saved| saver.save(saved));
     let options =
-        Options { source: Source::Live, color: Color::detect(), source_line, signals: Some(Box::new(signals)) };
+        Options { source: Source::Live, color: Color::detect(), source_line, signals: Some(Box::new(signals)), save };
     let shown = pyobs_tui::run(model, batches, options);
     drop(here);
     // The dashboard has dropped its end of the channel, so capture ends. If it panicked, the hook has reported that.

@@ -291,8 +291,13 @@ fn main() -> std::io::Result<()> {
     };
     let (sender, batches) = mpsc::channel(64);
     let source_line = |_, _: &str, _| None;
-    let options =
-        |source| Options { source, color: Color::detect(), source_line: Box::new(source_line), signals: None };
+    let options = |source| Options {
+        source,
+        color: Color::detect(),
+        source_line: Box::new(source_line),
+        signals: None,
+        save: Box::new(|_| String::new()),
+    };
     if what == "replay" {
         for second in 0..45 {
             fake.sample(Duration::from_secs(second), Duration::from_secs(second + 1), &mut events);

@@ -7,10 +7,10 @@ use pyobs_model::findings::Board;
 
 use super::{App, Flow, Stale};
 use crate::binding::{self, Action};
-use crate::draw;
 use crate::input::Key;
 use crate::jump::{Destination, Effect};
 use crate::ui::Prompt;
+use crate::{Batch, Saved, Source, csv, draw};
 
 const PATTERN_MAX: usize = 200;
 const SECOND: Nanos = Nanos(1_000_000_000);
@@ -65,8 +65,29 @@ impl App {
                 self.ui.prompt = Some(Prompt { text: before.clone(), before });
             }
             Action::Back => self.back(),
+            Action::SaveRows => self.save_rows(now),
+            Action::SaveFlight => self.save_flight(now),
             action => self.act_on_screen(action),
         }
+    }
+
+    fn save_rows(&mut self, now: Duration) {
+        let screen = self.navigation.current();
+        let of = screen.about().title;
+        let note = match screen.cells(&self.model, &self.ui) {
+            Some(cells) => (self.save)(Saved::Rows { of, csv: csv::lines(cells) }),
+            None => format!("{of} shows no table now, so there are no rows to write"),
+        };
+        self.take(Batch::Note(note), now);
+    }
+
+    fn save_flight(&mut self, now: Duration) {
+        let note = match self.flight.recording().filter(|_| self.ui.source == Source::Live) {
+            Some(recording) => (self.save)(Saved::Flight(recording)),
+            None if self.ui.source == Source::Live => "there are too many stacks to write a recording".to_owned(),
+            None => "this is a recording already".to_owned(),
+        };
+        self.take(Batch::Note(note), now);
     }
 
     /// Performs an action of the replay's player. Returns false if it is no such action, or if this is not a replay.

@@ -10,6 +10,7 @@ mod pictures;
 mod redundancy;
 mod replay;
 mod sampled;
+mod saved;
 mod screens;
 mod spans;
 mod states;
@@ -104,7 +105,8 @@ impl Bench {
         let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
         let source_line =
             Box::new(|_, file: &str, line| file.starts_with('/').then(|| format!("text {line}\u{1b}[31m")));
-        let options = Options { source, color, source_line, signals: None };
+        let options =
+            Options { source, color, source_line, signals: None, save: Box::new(|saved| format!("{saved:?}")) };
         Self { app: app(options), terminal, now: Duration::ZERO }
     }
 

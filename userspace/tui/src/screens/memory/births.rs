@@ -99,7 +99,7 @@ impl Table for BirthTable {
         head.right(7, "LIVE", sorted.descending(BirthSort::Live));
         head.right(widths.born, "BORN", sorted.descending(BirthSort::Born));
         head.right(6, "USED", sorted.ascending(BirthSort::Used));
-        head.left(widths.bar, "", None);
+        head.skip(widths.bar);
         head.right(widths.age, "OLDEST", sorted.descending(BirthSort::Age));
         head.left(widths.kind, "KIND", None);
         head.left(widths.process, "PROCESS", None);

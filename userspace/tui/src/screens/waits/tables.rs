@@ -22,7 +22,7 @@ pub(super) fn sleep_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: S
     let title = if group.splits_processes() { group_title(group) } else { "THREAD" };
     head.left(widths.thread, title, sorted.ascending(WaitSort::Thread));
     head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
-    head.skip(widths.place.path);
+    head.left(widths.place.path, "", None);
     head.left(widths.inner, "WAITS IN", None);
     head.left(widths.waker, "WOKEN BY", None);
 }
@@ -49,10 +49,11 @@ pub(super) fn gil_heading(head: &mut HeadingPainter<'_>, width: u16, sorted: Sor
     times_heading(head, widths.times, sorted);
     head.left(widths.thread, "WAITER", sorted.ascending(WaitSort::Thread));
     head.left(widths.place.function, "WAITS AT", sorted.ascending(WaitSort::Place));
-    head.skip(widths.place.path);
+    head.left(widths.place.path, "", None);
     head.left(1, "", None);
     head.left(widths.thread, "HOLDER", sorted.ascending(WaitSort::Cause));
-    head.left(widths.place.sum(), "HELD IT AT", None);
+    head.left(widths.place.function, "HELD IT AT", None);
+    head.left(widths.place.path, "", None);
 }
 
 pub(super) fn draw_gil(row: &mut RowPainter<'_>, line: &WaitRow, width: u16, model: &Model, ui: &Ui) {
@@ -120,8 +121,8 @@ impl PlaceWidths {
 
     pub(super) fn draw(self, row: &mut RowPainter<'_>, frame: Option<&Frame>, by: By, theme: Theme) {
         let Some(frame) = frame else {
-            row.left(self.sum(), "–", theme.dim());
-            return;
+            row.left(self.function, "–", theme.dim());
+            return row.skip(self.path);
         };
         let line = frame.line.filter(|_| by == By::Line && self.path == 0).map(|line| format!(":{line}"));
         // Never truncate the line, because it tells two rows of one function apart.
