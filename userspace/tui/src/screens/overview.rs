@@ -2,6 +2,7 @@
 
 mod hottest;
 mod lines;
+mod quiet;
 
 use pyobs_model::findings::{self, Board, Entry};
 use pyobs_model::views::{self, By, CpuLines, Look, Machine, Native};
@@ -9,6 +10,7 @@ use pyobs_model::{Family, Model};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use self::quiet::Quiet;
 use super::finding::{advice, cost, evidence, mark, summary};
 use crate::binding::{Action, Keys, bind};
 use crate::input::Key;
@@ -48,6 +50,7 @@ const CHECK_NEEDS: u16 = 130;
 pub(crate) struct OverviewScreen {
     machine: Machine,
     hottest: CpuLines,
+    quiet: Quiet,
     listing: Listing<findings::Key>,
 }
 
@@ -64,6 +67,7 @@ impl OverviewLayout {
     fn of(area: Rect, findings: usize) -> Self {
         let machine = if area.height >= MACHINE + 4 { MACHINE + 1 } else { 0 };
         let least = match area.height {
+            _ if findings == 0 => 0,
             0..18 => 0,
             18..30 => 6,
             _ => 8,
@@ -130,6 +134,7 @@ impl Screen for OverviewScreen {
         let look = Look { by: By::Line, native: Native::None, ..Look::default() };
         self.hottest = views::cpu_lines(model, &all_processes, look);
         ui.update_findings(model);
+        self.quiet = if ui.board.is_empty() { Quiet::compute(model, &all_processes) } else { Quiet::default() };
     }
 
     fn arrange(&mut self, _model: &Model, ui: &Ui) {
@@ -166,7 +171,12 @@ impl Screen for OverviewScreen {
             (parts.detail, entry.map_or(0, |entry| draw_detail(entry, ui, parts.detail, buf)))
         };
         let rest = Rect { y: said.y + used, height: said.height - used, ..said };
-        hottest::draw(&self.hottest, model, ui, rest, buf);
+        // Without findings, there is room for what might be worth a look.
+        let for_others = self.quiet.lines(rest.height.saturating_sub(hottest::LEAST));
+        let for_lines = rest.height - for_others;
+        let height = if for_others > 0 { for_lines.min(hottest::FEW) } else { for_lines };
+        hottest::draw(&self.hottest, model, ui, Rect { height, ..rest }, buf);
+        self.quiet.draw(model, ui, Rect { y: rest.y + height, height: for_others, ..rest }, buf);
         lines::draw(&self.machine, model, ui, below(parts.machine), buf);
     }
 }

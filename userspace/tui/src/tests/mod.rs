@@ -124,6 +124,13 @@ impl Bench {
         bench
     }
 
+    /// A live app with all families on, a few waits, and nothing to find.
+    fn quiet(size: (u16, u16)) -> Self {
+        let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
+        bench.send(Batch::Events(synthetic::quiet()));
+        bench
+    }
+
     fn sharing(size: (u16, u16)) -> Self {
         let mut bench = Self::new(synthetic::model_of(&Family::ALL), Source::Live, size);
         bench.send(Batch::Events(synthetic::sharing()));

@@ -305,6 +305,24 @@ pub(crate) fn sharing() -> Vec<Event> {
     events
 }
 
+/// Waits at four places, and the memory of two processes.
+pub(crate) fn quiet() -> Vec<Event> {
+    let mut events = events();
+    for (round, (stack, reason)) in
+        (1..).zip([(0, WaitReason::Io), (1, WaitReason::Lock), (3, WaitReason::Poll), (4, WaitReason::Sleep)])
+    {
+        let sleep = sleep(9_000 + round * 100, u32::from(stack > 2), 4242, stack, reason);
+        let length = Nanos(round * 20_000_000);
+        events.push(Event::Sleep(Sleep { total: length, length, from: sleep.at.saturating_sub(length), ..sleep }));
+    }
+    for (process, mebibytes) in [(0, 900), (1, 60)] {
+        let resident = Resident { total: mebibytes << 20, anonymous: 30 << 20, ..Resident::default() };
+        events.push(Event::Resident { at: Nanos(9_500_000_000), process: ProcessRef(process), resident });
+    }
+    events.sort_by_key(Event::at);
+    events
+}
+
 fn arenas() -> Vec<Event> {
     let mut events = Vec::new();
     let mut emit = |at_ms: u64, id: u32, change| {

@@ -12,8 +12,10 @@ use crate::text;
 use crate::ui::Ui;
 
 /// The fewest rows that make sense: a blank line, the heading and two lines.
-const LEAST: u16 = 4;
+pub(super) const LEAST: u16 = 4;
 const MOST: usize = 20;
+/// A blank line, the heading and five lines.
+pub(super) const FEW: u16 = 7;
 /// Ends where the findings' costs end.
 const COST: usize = 13;
 const BAR: usize = 10;
