@@ -17,6 +17,7 @@ pub fn cases() -> Vec<Case> {
         case("memory_near_its_limit_is_found_and_so_are_kills", memory),
     ];
     let cases = cases.into_iter().map(|case| case.needs(control_group::root()));
+    let cases = cases.chain([case("the_load_of_the_machine_has_unwatched_programs_too", load)]);
     cases.map(|case| case.needs(needs::root()).needs(needs::python("3.12"))).collect()
 }
 
@@ -137,4 +138,31 @@ fn memory() {
     assert_eq!(json::count(finding, "/evidence/limit_bytes"), LIMIT);
     assert_eq!(json::count(finding, "/evidence/killed"), 1);
     drop(program);
+}
+
+/// Seconds for which the machine's CPUs were in use: user, nice, system, irq and softirq of /proc/stat.
+fn used_s() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let fields: Vec<f64> = stat.lines().next().unwrap().split_whitespace().skip(1).flat_map(str::parse).collect();
+    // SAFETY: sysconf reads no memory of this process.
+    let second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    [0, 1, 2, 5, 6].iter().map(|field| fields[*field]).sum::<f64>() / second
+}
+
+fn load() {
+    let mut other = pyobs_tests::command("sh");
+    other.args(["-c", "while :; do :; done"]);
+    let (other, program) = (Workload::start(other), start_in(None, "watched"));
+    let running = Record::new().pid(program.pid()).seconds(3.0).start();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let (begun, before) = (Instant::now(), used_s());
+    let recording = running.wait();
+    let truth = (used_s() - before) / begun.elapsed().as_secs_f64();
+    let busy = json::number(&recording.report, "/recording/machine_cpus");
+    compare::within("CPUs that are busy", busy, truth, 0.1);
+    let [process] = json::list(&recording.report, "/processes") else { panic!("{:#}", recording.report["processes"]) };
+    let watched = json::number(process, "/cpu_s") / json::number(&recording.report, "/recording/duration_s");
+    assert!(busy > watched + 0.5, "{busy} CPUs, {watched} by the watched program");
+    assert!(recording.words().contains(&format!("All programs of the machine kept {busy:.2} busy.")));
+    drop((other, program));
 }

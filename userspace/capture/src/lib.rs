@@ -26,6 +26,7 @@ pub mod libc_layout;
 mod limits;
 mod loader;
 mod machine;
+mod machine_load;
 pub mod memory;
 pub mod native;
 mod pattern;

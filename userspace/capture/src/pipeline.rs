@@ -34,6 +34,7 @@ use crate::kernel::probed_files::{self, Rewritten};
 use crate::kernel::sideband::Sideband;
 use crate::limits::GroupLimits;
 use crate::machine;
+use crate::machine_load::MachineLoad;
 
 /// How long the end of a capture waits for the names of native functions.
 const NAMES_WAIT: Duration = Duration::from_secs(12);
@@ -44,6 +45,7 @@ pub struct Pipeline {
     pub context: Context,
     pub collectors: Collectors,
     limits: GroupLimits,
+    load: MachineLoad,
     stacks: Stacks<Token>,
     /// Reports executable mappings if no system call program does.
     sideband: Option<Sideband>,
@@ -65,6 +67,7 @@ impl Pipeline {
             context,
             collectors: Collectors::default(),
             limits: GroupLimits::default(),
+            load: MachineLoad::default(),
             stacks,
             sideband,
             copies,
@@ -144,6 +147,7 @@ impl Pipeline {
         let context = &mut self.context;
         let (now, groups) = (context.now(), context.processes.groups());
         self.limits.poll(now, context.at_the_end, groups, &mut context.events);
+        self.load.poll(now, self.context.at_the_end, &mut self.context.events);
         self.context.samples.clear();
     }
 

@@ -184,6 +184,11 @@ pub enum Event {
         process: ProcessRef,
         resident: Resident,
     },
+    /// The CPU time that all programs of the machine have used since the first such event, watched or not.
+    Machine {
+        at: Nanos,
+        used: Nanos,
+    },
     /// `count` more things were lost for `reason`.
     Loss {
         at: Nanos,
@@ -243,6 +248,7 @@ macro_rules! time {
             | Event::Call(NativeCall { at, .. })
             | Event::Watchpoints { at, .. }
             | Event::Resident { at, .. }
+            | Event::Machine { at, .. }
             | Event::Loss { at, .. }
             | Event::Cost { at, .. }
             | Event::Shed { at, .. }

@@ -142,6 +142,7 @@ impl Model {
                 }
             }
             Event::Limits(limits) => self.sums.limits.add(limits),
+            Event::Machine { at, used } => self.sums.load.add(*at, *used),
             Event::ProcessEnd { id, at } => {
                 if let Some(state) = self.processes.kept(*id) {
                     state.ended = Some(*at);

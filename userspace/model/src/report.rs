@@ -94,6 +94,8 @@ pub struct Recording {
     pub sampler: String,
     /// What corrected the knowledge about segments: `iterators` or `proc`. `None` if the family `shm` was off.
     pub segment_repair: Option<String>,
+    /// How many CPUs all programs of the machine kept busy on average, watched or not. `None` in older recordings.
+    pub machine_cpus: Option<f64>,
     /// `false` if it was cut off, or was still being written.
     pub finished: bool,
 }
@@ -279,6 +281,7 @@ impl<'m> Report<'m> {
                 probes: meta.probes.clone(),
                 sampler: meta.sampler.clone(),
                 segment_repair: Some(meta.segment_repair.clone()).filter(|way| !way.is_empty()),
+                machine_cpus: model.load().busy(selection),
                 finished: model.is_finished(),
             },
             refused: meta.refused.clone(),

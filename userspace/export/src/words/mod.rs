@@ -107,7 +107,9 @@ impl ReportText<'_> {
         let spent = self.model.cpu().sum().time.as_secs_f64();
         let cores = if seconds > 0.0 { spent / seconds } else { 0.0 };
         let samples = plural(samples, "sample", "samples");
-        self.line(&format!("{samples} in {processes}, which kept {cores:.2} CPUs busy on average."));
+        let all = self.model.load().busy(&Selection::default());
+        let all = all.map(|all| format!(" All programs of the machine kept {all:.2} busy.")).unwrap_or_default();
+        self.line(&format!("{samples} in {processes}, which kept {cores:.2} CPUs busy on average.{all}"));
     }
 
     fn cpu(&mut self) {

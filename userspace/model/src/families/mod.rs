@@ -8,6 +8,7 @@ pub mod eval;
 pub mod gil;
 mod lengths;
 pub mod limits;
+pub mod machine;
 pub mod nrt;
 pub mod offcpu;
 mod past;

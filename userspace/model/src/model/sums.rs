@@ -58,4 +58,5 @@ sums! {
     tasks: tasks::Tasks,
     turns: turns::Turns,
     limits: limits::Groups,
+    load: machine::Load,
 }

@@ -10,6 +10,7 @@ pub(crate) mod gil;
 pub(crate) mod health;
 pub(crate) mod limits;
 mod lookup;
+pub(crate) mod machine;
 pub(crate) mod meta;
 pub(crate) mod nrt;
 pub(crate) mod offcpu;
@@ -47,6 +48,7 @@ const FAMILIES: &[Group] = &[
     (regions::TABLES, regions::read),
     (tasks::TABLES, tasks::read),
     (limits::TABLES, limits::read),
+    (machine::TABLES, machine::read),
 ];
 
 /// Every table, in the order of creation.
@@ -80,6 +82,7 @@ pub(crate) fn insert(
         Event::Process { id, process } => processes::process(connection, *id, process),
         Event::Placement { process, placement } => processes::placement(connection, *process, placement),
         Event::Limits(limits) => limits::insert(connection, limits),
+        Event::Machine { at, used } => machine::insert(connection, *at, *used),
         Event::ProcessEnd { id, at } => processes::ended(connection, *id, *at),
         Event::Thread { process, tid, name } => processes::thread(connection, *process, *tid, name),
         Event::Sample(sample) => cpu::sample(&mut often.sample, sample),

@@ -294,6 +294,7 @@ pub fn every_event() -> Vec<Event> {
     let (quota, period) = (Nanos(20_000_000), Nanos(100_000_000));
     let cpu = CpuLimit { quota, period, periods: 9, throttled_periods: 8, throttled: Nanos(1 << 40) };
     let memory = MemoryLimit { limit_bytes: 1 << 50, used_bytes: 1 << 49, killed: 3 };
+    events.push(Event::Machine { at: Nanos(at.0 + 111), used: Nanos(1 << 50) });
     for (after, cpu, memory) in [(112, Some(cpu), None), (113, None, Some(memory)), (114, Some(cpu), Some(memory))] {
         events.push(Event::Limits(Limits { at: Nanos(at.0 + after), cgroup: "/docker/4f".into(), cpu, memory }));
     }

@@ -69,6 +69,8 @@ struct ProcessTable {
     seconds: f64,
     /// The end of the time range that the rows cover.
     end: Nanos,
+    /// How many CPUs all programs of the machine keep busy, and those of the rows.
+    machine: Option<(f64, f64)>,
 }
 
 impl Table for ProcessTable {
@@ -93,6 +95,8 @@ impl Table for ProcessTable {
         let all_processes = scope.all_processes();
         (self.seconds, self.end) = (scope.seconds, all_processes.end().min(model.now()));
         let rows = views::processes(model, &all_processes);
+        let watched: f64 = rows.iter().map(|row| self.cpu_percent(row.cpu) / 100.0).sum();
+        self.machine = model.load().busy(&all_processes).map(|machine| (machine.max(watched), watched));
         if ui.look.group.merges_processes() {
             return Some(line::grouped(model, ui.look.group, &rows, self.end));
         }
@@ -167,7 +171,9 @@ impl Table for ProcessTable {
 
     fn place(&self, area: Rect, ui: &Ui) -> Rect {
         let above = (headline(ui).len() as u16).min(area.height);
-        Rect { y: area.y + above, height: area.height - above, ..area }
+        // The last line is for the other programs.
+        let below = u16::from(self.machine.is_some()).min(area.height - above);
+        Rect { y: area.y + above, height: area.height - above - below, ..area }
     }
 
     fn draw_heading(&self, head: &mut HeadingPainter<'_>, width: u16, sorted: Sorted<ProcessSort>, _ui: &Ui) {
@@ -253,7 +259,11 @@ impl Table for ProcessTable {
         }
     }
 
-    fn draw_around(&self, area: Rect, _last: Rect, _model: &Model, ui: &Ui, buf: &mut Buffer) {
+    fn draw_around(&self, area: Rect, last: Rect, model: &Model, ui: &Ui, buf: &mut Buffer) {
+        if let Some((machine, watched)) = self.machine {
+            let line = Rect { y: last.y + 1, height: 1, ..last }.intersection(area);
+            self.draw_others(line, machine - watched, f64::from(model.meta().cpus) - machine, ui, buf);
+        }
         if let Some(entry) = ui.board.get(0) {
             for (line, y) in headline(ui).iter().zip(0..) {
                 put(buf, area, 1, y, line, severity(ui.theme, entry.finding.severity));
@@ -263,6 +273,23 @@ impl Table for ProcessTable {
 }
 
 impl ProcessTable {
+    /// The CPU time of all other programs, so that the sum is that of the machine.
+    fn draw_others(&self, line: Rect, others: f64, idle: f64, ui: &Ui, buf: &mut Buffer) {
+        let (widths, theme) = (ProcessWidths::of(line.width), ui.theme);
+        let mut row = RowPainter::new(buf, line);
+        row.skip(2);
+        row.skip(PID_WIDTH);
+        row.skip(widths.python);
+        row.right(7, &number::percent(others * 100.0), theme.dim());
+        row.bar(widths.bar, others, theme.own());
+        row.skip(widths.samples);
+        row.skip(4);
+        row.skip(widths.memory);
+        row.skip(widths.user);
+        row.skip(widths.container);
+        row.rest(&format!("others (idle {})", number::percent(idle.max(0.0) * 100.0)), theme.dim());
+    }
+
     /// CPU time in percent of one core.
     fn cpu_percent(&self, cpu: CpuSum) -> f64 {
         if self.seconds > 0.0 { cpu.time.as_secs_f64() / self.seconds * 100.0 } else { 0.0 }

@@ -26,6 +26,7 @@ macro_rules! at_sizes {
 at_sizes!(overview_of_a_finding, [USUAL, LARGE], Bench::watching, "↓");
 at_sizes!(overview_without_findings, [USUAL, LARGE], Bench::live, "");
 at_sizes!(overview_of_a_quiet_machine, [USUAL, LARGE], Bench::quiet, "");
+at_sizes!(processes_with_all_others, [USUAL, LARGE], Bench::quiet, "1");
 at_sizes!(overview_paused, [USUAL], Bench::watching, " ");
 at_sizes!(evidence_of_waits, [USUAL], Bench::watching, "\n");
 at_sizes!(evidence_of_a_segment, [USUAL], Bench::watching, "↓↓↓\n");

@@ -315,6 +315,9 @@ pub(crate) fn quiet() -> Vec<Event> {
         let length = Nanos(round * 20_000_000);
         events.push(Event::Sleep(Sleep { total: length, length, from: sleep.at.saturating_sub(length), ..sleep }));
     }
+    for second in 0..=10 {
+        events.push(Event::Machine { at: Nanos(second * 1_000_000_000), used: Nanos(second * 1_700_000_000) });
+    }
     for (process, mebibytes) in [(0, 900), (1, 60)] {
         let resident = Resident { total: mebibytes << 20, anonymous: 30 << 20, ..Resident::default() };
         events.push(Event::Resident { at: Nanos(9_500_000_000), process: ProcessRef(process), resident });

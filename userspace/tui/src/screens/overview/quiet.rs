@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use pyobs_model::views::{self, By, Group, ResidentRow, SleepRow};
-use pyobs_model::{FrameId, Model, Selection};
+use pyobs_model::{Model, Selection};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -31,6 +31,8 @@ pub(super) struct Quiet {
 impl Quiet {
     pub(super) fn compute(model: &Model, selection: &Selection) -> Self {
         let mut waits = views::sleeps(model, selection, By::Line, Group::None);
+        // Idle threads of libraries wait longest.
+        waits.retain(|row| row.frame.is_some());
         waits.sort_by_key(|row| Reverse(row.times.max));
         waits.truncate(ROWS);
         let mut residents = views::residents(model, selection, Group::None);
@@ -80,11 +82,10 @@ fn heading(words: &str, ui: &Ui, area: Rect, y: u16, buf: &mut Buffer) -> u16 {
 
 fn draw_wait(wait: &SleepRow, model: &Model, ui: &Ui, line: Rect, buf: &mut Buffer) {
     let theme = ui.theme;
-    let frame = |id: Option<FrameId>| id.and_then(|id| model.frame(id));
     let mut row = RowPainter::new(buf, line);
     row.right(AMOUNT, &number::time(wait.times.max), theme.strong());
     row.left(REASON, wait.reason.name(), theme.text());
-    let shown = frame(wait.frame).or_else(|| frame(wait.inner));
+    let shown = wait.frame.and_then(|id| model.frame(id));
     let (at, function) = shown.map_or_else(Default::default, |shown| (place(shown, By::Line), name(shown)));
     row.left(PLACE, text::base_name(&at), theme.text());
     row.rest(&function, theme.dim());
