@@ -23,7 +23,7 @@ const UNLIMITED: u64 = 1 << 60;
 /// Interval between two reads of a group with a limit, and of one without.
 const EVERY: Nanos = Nanos(2_000_000_000);
 const EVERY_UNLIMITED: Nanos = Nanos(20_000_000_000);
-/// Groups read per interval, which takes about 30 µs each; the others follow in turn.
+/// Groups read per interval; the others follow in turn.
 const READS_MAX: usize = 32;
 
 /// A group of a version, with its files.

@@ -410,8 +410,8 @@ pub struct Sample {
     pub stack: StackId,
     /// The CPU time that the sample represents.
     pub weight: Nanos,
-    /// How long the thread's event loop had run callbacks without looking for input, in microseconds, of which a recording
-    /// may have millions. `None` outside of asyncio's loops.
+    /// How long the thread's event loop had run callbacks without looking for input, in microseconds. `None` outside of
+    /// asyncio's loops. Exports hold millions of samples, and this fits into the padding.
     pub turn_us: Option<NonZeroU32>,
     pub outcome: Outcome,
 }

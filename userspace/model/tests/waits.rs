@@ -159,6 +159,38 @@ fn pieces_of_a_sleep_are_one_sleep() {
 }
 
 #[test]
+fn throttled_time_is_keyed_by_line_whatever_native_code_ran() {
+    let mut model = model(History::All);
+    for stack in [RECEIVE, COMPUTE] {
+        model.apply(&Event::Sleep(Sleep { reason: WaitReason::Throttled, ..sleep(SECOND, stack, 1, MS, MS) }));
+    }
+    let rows = views::sleeps(&model, &Selection::default(), By::Line, Group::None);
+    let places: Vec<_> = rows.iter().map(|row| (row.frame, row.inner)).collect();
+    assert_eq!(places, [(Some(FrameId(0)), None), (Some(FrameId(1)), None)]);
+}
+
+#[test]
+fn waits_of_the_processes_of_a_group_are_one_row() {
+    let mut model = model(History::All);
+    for (process, user) in [(PROCESS, "ada"), (ProcessRef(1), "ada")] {
+        let placement = Placement { user: Some(user.into()), uid: Some(process.0), ..Placement::default() };
+        model.apply(&Event::Placement { process, placement });
+        for tid in [MAIN, IO] {
+            model.apply(&Event::Sleep(Sleep { process, tid, ..sleep(10 * SECOND, RECEIVE, 1, MS, MS) }));
+        }
+    }
+    let rows = |group| -> Vec<(ProcessRef, Tid, u64)> {
+        let rows = views::sleeps(&model, &Selection::default(), By::Line, group);
+        rows.iter().map(|row| (row.process, row.tid, row.times.count)).collect()
+    };
+    assert_eq!(rows(Group::None).len(), 4);
+    assert_eq!(rows(Group::Process), [(PROCESS, Tid(0), 2), (ProcessRef(1), Tid(0), 2)]);
+    for group in [Group::User, Group::Command, Group::Container] {
+        assert_eq!(rows(group), [(PROCESS, Tid(0), 4)], "{group:?}");
+    }
+}
+
+#[test]
 fn a_wait_is_keyed_by_line_and_inner_function() {
     let mut model = model(History::All);
     for stack in [RECEIVE, COMPUTE, COMPUTE_MORE, NONE] {

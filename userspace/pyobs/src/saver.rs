@@ -52,7 +52,7 @@ impl Saver {
         Ok(Self(sender))
     }
 
-    /// Waits for the file, which takes a second at most: the capture goes on meanwhile.
+    /// Waits for the file. The capture goes on meanwhile.
     pub(crate) fn save(&self, saved: Saved) -> String {
         let (told, said) = mpsc::channel();
         let sent = self.0.send((saved, told)).is_ok();

@@ -118,7 +118,9 @@ pub fn sleeps(model: &Model, selection: &Selection, by: By, group: Group) -> Vec
         let Place { process, tid, stack } = key.place;
         let frame = python_leaf(model, stack, by);
         let (process, tid) = groups.thread(process, tid);
-        rows.entry((process, tid, key.reason, frame, inner(model, stack))).or_default().add(sum);
+        // A limit stops a thread anywhere, so the native function means nothing.
+        let inner = if key.reason == WaitReason::Throttled { None } else { inner(model, stack) };
+        rows.entry((process, tid, key.reason, frame, inner)).or_default().add(sum);
     }
     let since = model.offcpu().since(selection);
     let row = |((process, tid, reason, frame, inner), sum): ((ProcessRef, _, _, _, _), SleepSum<'_>)| SleepRow {

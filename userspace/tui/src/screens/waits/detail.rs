@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pyobs_model::families::{Sampled, Times, gil, offcpu};
 use pyobs_model::views::By;
-use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId};
+use pyobs_model::{FrameId, FrameKind, Model, Nanos, StackId, WaitReason};
 
 use super::wait::{WaitCause, WaitKey, waker_label};
 use crate::jump::Jump;
@@ -77,7 +77,9 @@ impl WaitDetail {
     fn is_sleep(&self, model: &Model, key: &offcpu::SleepKey, by: By) -> bool {
         let WaitKey { process, tid, frame, cause: WaitCause::Sleep { reason, inner } } = self.key else { return false };
         let is_thread = (key.place.process, key.place.tid, key.reason) == (process, tid, reason);
-        is_thread && is_at(model, key.place.stack, by, frame) && is_in(model, key.place.stack, inner)
+        // Throttled time is not split by native functions.
+        let is_there = reason == WaitReason::Throttled || is_in(model, key.place.stack, inner);
+        is_thread && is_there && is_at(model, key.place.stack, by, frame)
     }
 
     fn is_gil(&self, model: &Model, key: &gil::GilKey, by: By) -> bool {
