@@ -195,6 +195,7 @@ fn report() {
     // These keys were added to the contract later.
     .with("sampler", Shape::OneOf(&["cycles", "cpu-clock"]))
     .with("segment_repair", Shape::OneOf(&["iterators", "proc"]))
+    .with("machine_cpus", Shape::nullable(Shape::Number))
     .with("finished", Shape::Flag);
     let cost = [
         ("bpf_s", Shape::Number),
@@ -298,6 +299,7 @@ fn report() {
     .with("transfer_counts", Shape::nullable(Shape::list(Shape::object([]))))
     .with("transfer_stages", Shape::nullable(Shape::list(Shape::object([]))))
     .with("transfer_queues", Shape::nullable(Shape::list(Shape::object([]))))
+    .with("limits", Shape::list(Shape::object([])))
     .with("tasks", Shape::list(Shape::object([])))
     .check(report);
     assert_eq!(report["version"], 1);

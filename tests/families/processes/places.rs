@@ -61,7 +61,7 @@ fn container() {
     let later = start_in(Some(&group), "later_in_it");
     let recording = running.wait();
     let processes = json::list(&recording.report, "/processes");
-    // Sorted by CPU time, of which the group gives both about the same.
+    // Sorted by CPU time, and the group's limit gives both about the same.
     let mut pids: Vec<u64> = processes.iter().map(|process| json::count(process, "/pid")).collect();
     pids.sort_unstable();
     let mut expected = [&before, &later].map(|program| u64::from(program.pid()));

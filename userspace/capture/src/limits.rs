@@ -18,7 +18,7 @@ use crate::containers::Group;
 const NEW: &str = "/sys/fs/cgroup";
 const OLD_CPU: &str = "/sys/fs/cgroup/cpu";
 const OLD_MEMORY: &str = "/sys/fs/cgroup/memory";
-/// A larger limit of memory means that there is none: version 1 says so with the largest number of pages.
+/// A larger memory limit means no limit: version 1 reports the largest number of pages then.
 const UNLIMITED: u64 = 1 << 60;
 /// Interval between two reads of a group with a limit, and of one without.
 const EVERY: Nanos = Nanos(2_000_000_000);

@@ -168,7 +168,7 @@ fn what_is_undefined_or_out_of_turn_is_ignored() {
 #[test]
 fn a_turn_that_computes_for_long_starves_its_loop() {
     let mut model = all();
-    // 90 ms in Task-1, of which the last 20 ms are in Task-2.
+    // A turn of 90 ms: 70 ms in Task-1, then 20 ms in Task-2.
     for turn_ms in (10..=90).step_by(10) {
         sample_in_turn(&mut model, 100 + turn_ms, u32::from(turn_ms > 70), Some(turn_ms));
     }
