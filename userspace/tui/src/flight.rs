@@ -8,13 +8,14 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use pyobs_model::{
-    ArenaChange, ArenaId, Event, MemInfoChange, MemInfoId, Nanos, ProcessRef, SegmentChange, SegmentId, TaskId, Tid,
+    ArenaChange, ArenaId, Event, MemInfoChange, MemInfoId, Nanos, Pid, ProcessRef, SegmentChange, SegmentId, TaskId,
+    Tid,
 };
 
 /// How far back it reaches.
 pub(crate) const LENGTH: Nanos = Nanos(300_000_000_000);
 /// Bounds the events of that time. Beyond it, it reaches less far.
-const EVENTS_MAX: usize = 500_000;
+const EVENTS_MAX: usize = 200_000;
 /// Bounds the definitions. Beyond it, nothing can be written.
 const DEFINITIONS_MAX: usize = 2_000_000;
 /// Bounds the things from before, and the events that each keeps.
@@ -131,9 +132,17 @@ fn is_same_kind(one: &Event, other: &Event) -> bool {
             discriminant(one) == discriminant(other)
         }
         (Event::Segment { change: one, .. }, Event::Segment { change: other, .. }) => {
-            discriminant(one) == discriminant(other)
+            discriminant(one) == discriminant(other) && holder(one) == holder(other)
         }
         _ => discriminant(one) == discriminant(other),
+    }
+}
+
+/// The process whose hold on a segment a change is about.
+fn holder(change: &SegmentChange) -> Option<Pid> {
+    match change {
+        SegmentChange::Holds { pid, .. } | SegmentChange::Shown { pid, .. } => Some(*pid),
+        _ => None,
     }
 }
 
@@ -151,7 +160,12 @@ fn meaning(event: &Event) -> Option<(Thing, Meaning)> {
         Event::Segment { id, change, .. } => {
             let meaning = match change {
                 SegmentChange::Gone => End,
-                SegmentChange::Begun(_) | SegmentChange::Born(_) | SegmentChange::Resized(_) => State,
+                SegmentChange::Begun(_)
+                | SegmentChange::Born(_)
+                | SegmentChange::Resized(_)
+                | SegmentChange::Holds { .. }
+                | SegmentChange::Allocated(_)
+                | SegmentChange::Shown { .. } => State,
                 _ => Addition,
             };
             (Thing::Segment(*id), meaning)
@@ -191,6 +205,19 @@ mod tests {
     fn cost(second: u64) -> Event {
         let at = Nanos(second * SECOND);
         Event::Cost { at, bpf: at, cpu: at, startup: Nanos(5), rss_bytes: 7 }
+    }
+
+    #[test]
+    fn the_latest_hold_of_each_process_is_kept_however_often_it_changes() {
+        let mut flight = Flight::default();
+        let holds = |second, pid, fds| {
+            let change = SegmentChange::Holds { pid: Pid(pid), fds, mappings: 0 };
+            Event::Segment { at: Nanos(second * SECOND), id: SegmentId(0), change }
+        };
+        flight.add((0..2000).map(|fds| holds(1, fds % 2, fds)).collect());
+        flight.add(vec![sample(400)]);
+        let expected = vec![holds(0, 0, 1998), holds(0, 1, 1999), sample(0)];
+        assert_eq!(flight.recording().unwrap().events, expected);
     }
 
     #[test]

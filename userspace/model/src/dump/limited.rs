@@ -18,7 +18,7 @@ pub fn limited_groups(dump: &Dump) -> Vec<Finding> {
 }
 
 fn of_group(group: &str, process: &ProcessDump) -> Vec<Finding> {
-    let whose = views::group_label(group, process.container.as_ref());
+    let whose = views::label_of_cgroup(group, process.container.as_ref());
     let throttled = process.cpu_limit.and_then(|cpu| throttled(&whose, cpu, "since the group was made"));
     let memory = process.memory_limit.and_then(|memory| near_limit(&whose, memory));
     let found = throttled.into_iter().chain(memory);

@@ -63,10 +63,14 @@ fn used(states: &VecDeque<Limits>, from: Nanos, to: Nanos) -> Option<Used> {
     let before = states.iter().rev().find(|state| state.at <= from).or(states.front())?;
     let within = || states.iter().filter(|state| state.at >= before.at && state.at <= to);
     let last = within().next_back()?;
-    let cpu = last.cpu.map(|cpu| cpu.since(before.cpu.unwrap_or_default()));
+    // A limit may be set later than another. What the group did before belongs to no time here.
+    let first_cpu = within().find_map(|state| state.cpu).unwrap_or_default();
+    let cpu = last.cpu.map(|cpu| cpu.since(first_cpu));
     let most = within().filter_map(|state| state.memory).max_by_key(|memory| memory.used_bytes);
-    let killed = |state: &Limits| state.memory.map_or(0, |memory| memory.killed);
-    let memory = most.map(|most| MemoryLimit { killed: killed(last).saturating_sub(killed(before)), ..most });
+    let mut killed = within().filter_map(|state| state.memory).map(|memory| memory.killed);
+    let first_killed = killed.next().unwrap_or(0);
+    let killed = killed.next_back().unwrap_or(first_killed).saturating_sub(first_killed);
+    let memory = most.map(|most| MemoryLimit { killed, ..most });
     Some(Used { cpu, memory })
 }
 
@@ -100,5 +104,14 @@ mod tests {
         assert_eq!(of(&groups, None, Some(2)), Some((10, 0, 90, 0)));
         assert_eq!(of(&groups, Some(3), None), Some((0, 0, 30, 0)));
         assert_eq!(of(&groups, Some(9), None), Some((0, 0, 30, 0)));
+    }
+
+    #[test]
+    fn a_limit_that_is_set_later_counts_from_then_on() {
+        let mut groups = Groups::new(History::All);
+        groups.add(&Limits { cpu: None, ..state(1, 0, 10, 2) });
+        groups.add(&state(2, 500, 10, 2));
+        groups.add(&state(3, 503, 10, 4));
+        assert_eq!(of(&groups, None, None), Some((10, 3, 10, 2)));
     }
 }

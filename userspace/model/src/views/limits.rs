@@ -19,7 +19,7 @@ pub struct LimitRow<'m> {
 impl LimitRow<'_> {
     /// Such as `container web` or `control group /batch`.
     pub fn label(&self) -> String {
-        label(self.cgroup, self.container.as_deref())
+        label_of_cgroup(self.cgroup, self.container.as_deref())
     }
 
     /// How long selected threads of the group were kept waiting, each by itself.
@@ -47,7 +47,7 @@ pub fn limits<'m>(model: &'m Model, selection: &Selection) -> Vec<LimitRow<'m>> 
 }
 
 /// Such as `container web` or `control group /batch`.
-pub(crate) fn label(cgroup: &str, container: Option<&Container>) -> String {
+pub(crate) fn label_of_cgroup(cgroup: &str, container: Option<&Container>) -> String {
     match container {
         Some(container) => format!("container {}", container.short_name()),
         None => format!("control group {cgroup}"),

@@ -29,7 +29,7 @@ pub use cpu_frames::{CpuLineRow, CpuLines, CpuRow, cpu_frames, cpu_lines};
 pub use frames::{FrameRow, FramesView, frames};
 pub use groups::{Groups, group_name};
 pub use library::{LibraryFunction, LibraryTime};
-pub(crate) use limits::label as group_label;
+pub(crate) use limits::label_of_cgroup;
 pub use limits::{LimitRow, limits};
 pub use lines::{CalledBack, asked_at, called_back, calling_line, library_call, origin, origin_of_call, own_line};
 pub use machine::{CpuLine, GilLine, Machine, MemoryLine, TransfersLine, machine};
