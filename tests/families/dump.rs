@@ -4,6 +4,8 @@
 
 #[path = "dump/container.rs"]
 mod container;
+#[path = "dump/native.rs"]
+mod native;
 #[path = "dump/stacks.rs"]
 mod stacks;
 #[path = "dump/tasks.rs"]
@@ -27,6 +29,10 @@ fn main() -> ExitCode {
         };
         cases.push(for_this("sleeping_threads_are_where_faulthandler_finds_them", stacks::sleeping_threads));
         cases.push(for_this("stacks_of_a_running_thread_are_possible", stacks::running_thread));
+        let natives = for_this("native_frames_are_as_gdb_finds_them", native::natives);
+        // gdb looks for files where we do.
+        let is_here = python.root.is_none().then_some(()).ok_or("gdb does not find its files".to_owned());
+        cases.push(natives.needs(needs::program("gdb")).needs(is_here));
         cases.push(for_this("a_thread_that_sleeps_with_the_gil_is_named", waits::gil));
         if python.minor() >= 8 && !python.version.ends_with('t') {
             cases.push(for_this("tasks_are_as_asyncio_has_them", tasks::tasks));

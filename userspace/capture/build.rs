@@ -1,4 +1,5 @@
-//! Builds the BPF programs with a nested cargo and hands the object's path to the crate as `PYOBS_BPF_OBJECT`.
+//! Builds the BPF programs with a nested cargo and hands the objects' paths to the crate: that of `pyobs dump` as
+//! `PYOBS_BPF_DUMP_OBJECT`, and that of everything else as `PYOBS_BPF_OBJECT`.
 //!
 //! They are no ordinary dependency because they compile for another target, with another standard library
 //! (`-Z build-std`) and another profile.
@@ -16,13 +17,16 @@ const NEXT_STEP: &str = "run `cargo xtask build` once, which sets it up";
 
 fn main() {
     match build() {
-        Ok(object) => println!("cargo::rustc-env=PYOBS_BPF_OBJECT={}", object.display()),
+        Ok([object, dump]) => {
+            println!("cargo::rustc-env=PYOBS_BPF_OBJECT={}", object.display());
+            println!("cargo::rustc-env=PYOBS_BPF_DUMP_OBJECT={}", dump.display());
+        }
         // Ending well keeps cargo from burying the sentence under what the script printed.
         Err(sentence) => println!("cargo::error={sentence}"),
     }
 }
 
-fn build() -> Result<PathBuf, String> {
+fn build() -> Result<[PathBuf; 2], String> {
     let out_dir = PathBuf::from(variable("OUT_DIR")?);
     let repo = repository()?;
     let programs = repo.join("ebpf/programs");
@@ -39,10 +43,14 @@ fn build() -> Result<PathBuf, String> {
 
     let bpf_dir = target_dir.join("bpf");
     run_cargo(&programs, &bpf_dir, &search)?;
-    let built = bpf_dir.join(TARGET).join("release/pyobs");
-    let object = out_dir.join("pyobs.bpf.o");
-    fs::copy(&built, &object).map_err(|e| format!("cannot copy {} to {}: {e}", built.display(), object.display()))?;
-    Ok(object)
+    let copied = |name: &str| {
+        let built = bpf_dir.join(TARGET).join("release").join(name);
+        let object = out_dir.join(format!("{name}.bpf.o"));
+        let copied = fs::copy(&built, &object);
+        copied.map_err(|e| format!("cannot copy {} to {}: {e}", built.display(), object.display()))?;
+        Ok::<_, String>(object)
+    };
+    Ok([copied("pyobs")?, copied("pyobs-dump")?])
 }
 
 fn variable(name: &str) -> Result<OsString, String> {

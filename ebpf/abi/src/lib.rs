@@ -9,6 +9,7 @@ pub mod calls;
 pub mod code;
 pub mod control;
 pub mod copy;
+pub mod dump;
 pub mod eval;
 pub mod hash;
 pub mod nrt;

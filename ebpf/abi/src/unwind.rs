@@ -93,6 +93,41 @@ impl Rule {
     }
 }
 
+/// The offset in a `struct ucontext` of the registers from rbp to rip, and the numbers of three of them. When a signal
+/// handler has returned, rsp points to a `struct ucontext`.
+///
+/// - <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/ucontext.h>
+/// - <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/sigcontext.h>
+pub const SIGNAL_REGISTERS: u64 = 120;
+pub const SIGNAL_BP: usize = 0;
+pub const SIGNAL_SP: usize = 5;
+pub const SIGNAL_IP: usize = 6;
+
+/// A pushed rbp, or room for it, and the return address.
+pub const TRAMPOLINE_FRAME: u64 = 16;
+
+/// Returns the rule for a return address in a trampoline of `python -X perf`, by the 12 bytes of code from four bytes
+/// before that address on. A trampoline is one call with the same code around it for each function, and it comes in two
+/// forms: that of 3.12, and that of versions that keep frame pointers.
+///
+/// - 3.12: <https://github.com/python/cpython/blob/v3.12.0/Python/asm_trampoline.S>
+#[inline(always)]
+pub fn trampoline([call, next, last]: [u32; 3]) -> Option<Rule> {
+    /// The last four bytes of `sub $8, %rsp; call *%rcx`, `mov %rsp, %rbp; call *%rcx` and `mov %ecx, %edx; call
+    /// *%rax`.
+    const CALLS: [u32; 3] = [0xd1ff_08ec, 0xd1ff_e589, 0xd0ff_ca89];
+    /// `add $8, %rsp`, before `ret`.
+    const ADD: u32 = 0x08c4_8348;
+    /// `pop %rbp; ret`.
+    const POP_AND_RETURN: u16 = 0xc35d;
+    const RETURN: u8 = 0xc3;
+    if call == CALLS[0] && next == ADD && last as u8 == RETURN {
+        return Some(Rule::new(cfa::TRAMPOLINE, 0, rbp::SAME, 0));
+    }
+    let keeps_frame_pointers = (call == CALLS[1] || call == CALLS[2]) && next as u16 == POP_AND_RETURN;
+    keeps_frame_pointers.then_some(Rule::new(cfa::TRAMPOLINE, 0, rbp::AT_CFA, 2))
+}
+
 /// A row as a word of the table.
 #[inline(always)]
 pub const fn row(offset: u32, rule: Rule) -> u64 {

@@ -34,7 +34,7 @@ use crate::common::{
     messages,
     registers::Registers,
     ring,
-    task::TypedTask,
+    typed::TypedTask,
     walk::{SLOT_TASK, Walk},
 };
 use sleeper::{awake, claim, draw, find, key, make, sleeper, slot, tick};

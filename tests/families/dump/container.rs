@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyobs_tests::control_group::ControlGroup;
 use pyobs_tests::{Python, Workload, command, json, pyobs};
 
-use super::{dump_with, start};
+use super::{dump_with, start, thread};
 
 pub fn container(python: &Python) {
     let id = format!("{:064x}", std::process::id());
@@ -28,6 +28,14 @@ pub fn container(python: &Python) {
     let [finding] = json::list(&dump, "/findings") else { panic!("{dump:#}") };
     assert_eq!(json::text(finding, "/id"), "container/throttled");
     assert!(json::text(finding, "/summary").contains(" is limited to 0.2 CPUs "), "{finding:#}");
+    // It may run for a fifth of the time.
+    let states = (0..20).map(|_| {
+        let dump = dump_with(program.pid(), &[]);
+        let pid = program.pid().into();
+        json::text(thread(&dump, pid, pid), "/state").to_owned()
+    });
+    let throttled = states.collect::<Vec<_>>().iter().filter(|state| *state == "throttled").count();
+    assert!((10..=19).contains(&throttled), "{throttled} of 20");
     let mut other = command(pyobs());
     other.args(["dump", "--container", "no-such-name"]);
     let ended = Workload::start(other).wait();

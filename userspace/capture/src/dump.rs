@@ -1,8 +1,9 @@
-//! `pyobs dump`: what every thread of every Python process does right now, without BPF, a stop or a signal.
+//! `pyobs dump`: what every thread of every Python process does right now, without a stop or a signal.
 //!
 //! /proc says which threads sleep, where and since when; `process_vm_readv` reads their Python frames. The program runs
 //! on meanwhile. A thread that has not run between the first look and the last has a consistent stack, and so has one
-//! whose frames were the same in two snapshots taken one right after the other.
+//! whose frames were the same in two snapshots taken one right after the other. A BPF program that lists threads adds the
+//! registers from which native stacks are walked.
 
 mod awaited;
 mod containers;
@@ -12,9 +13,11 @@ pub(crate) mod frames;
 pub(crate) mod fuzz;
 mod locks;
 pub(crate) mod names;
+mod natives;
 pub(crate) mod objects;
 pub(crate) mod pages;
 mod process;
+mod saved;
 mod sources;
 pub(crate) mod states;
 pub(crate) mod task_objects;
@@ -29,14 +32,21 @@ use std::time::{Instant, SystemTime};
 use foldhash::HashMap;
 use pyobs_model::dump::{self, Dump, ProcessDump, Zombie};
 use pyobs_model::number::plural;
+use pyobs_model::views::Native;
 use pyobs_model::{Pid, Tid};
 
 use self::containers::{Containers, Placed};
 use self::files::Everyone;
+use self::natives::Natives;
 use self::process::{Process, Unread};
+pub use self::saved::Saved;
 use self::threads::Clock;
 use crate::files::Files;
 use crate::machine::{self, Facts, NoTarget};
+use crate::native;
+
+/// Attempts to read native stacks before their threads run on.
+const TRIES: usize = 4;
 
 /// Selects what to dump.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +57,8 @@ pub struct Options {
     pub containers: Vec<String>,
     /// Include asyncio tasks.
     pub tasks: bool,
+    /// Which native frames to include, of threads that do not run.
+    pub native: Native,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +73,8 @@ pub enum DumpError {
     NoRights(String),
 }
 
-/// Dumps every selected process.
-pub fn take(options: &Options) -> Result<Dump, DumpError> {
+/// Dumps every selected process. `saved` is what the kernel can say beyond /proc, or why it does not.
+pub fn take(options: &Options, saved: Result<Saved, String>) -> Result<Dump, DumpError> {
     let begun = Instant::now();
     let taken = machine::utc(SystemTime::now());
     options.pids.iter().try_for_each(|pid| machine::check_target(*pid))?;
@@ -96,6 +108,12 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
         return Err(DumpError::NoContainer(options.containers.join(", "), containers.names()));
     }
     processes.sort_unstable_by_key(|process| process.pid);
+    let mut natives = Natives { files: native::walk::Files::default(), shown: options.native };
+    match saved {
+        Ok(mut saved) => add_kept(&mut processes, &mut saved, &mut natives, &clock),
+        Err(why) if options.native != Native::None => notes.push(format!("There are no native frames: {why}.")),
+        Err(_) => {}
+    }
     notes.sort_unstable();
     notes.dedup();
     let everyone = Everyone::default();
@@ -112,7 +130,7 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
             .zip(awaited)
             .map(|(process, awaited)| {
                 let placed = placed.get(&process.pid).cloned().unwrap_or_default();
-                shown(process, awaited, placed)
+                shown(process, awaited, placed, &mut natives)
             })
             .collect(),
         findings: Vec::new(),
@@ -130,7 +148,22 @@ pub fn take(options: &Options) -> Result<Dump, DumpError> {
     Ok(dump)
 }
 
-fn shown(process: &Process, mut awaited: awaited::Awaits, placed: Placed) -> ProcessDump {
+/// Adds what only the kernel can say of threads. Those that run in between are read again, a few times.
+fn add_kept(processes: &mut [Process], saved: &mut Saved, natives: &mut Natives, clock: &Clock) {
+    for _ in 0..TRIES {
+        let kept = saved.threads();
+        let mut is_done = true;
+        for process in &mut *processes {
+            let files = (natives.shown != Native::None).then_some(&mut natives.files);
+            is_done &= process.add_kept(&kept, files, clock);
+        }
+        if is_done {
+            break;
+        }
+    }
+}
+
+fn shown(process: &Process, mut awaited: awaited::Awaits, placed: Placed, natives: &mut Natives) -> ProcessDump {
     let facts = Facts::of(process.pid);
     let zombies = machine::children(process.pid).into_iter().filter_map(|pid| {
         let ended = machine::check_target(pid) == Err(NoTarget::Ended(pid));
@@ -150,7 +183,7 @@ fn shown(process: &Process, mut awaited: awaited::Awaits, placed: Placed) -> Pro
         threads: process
             .threads
             .iter()
-            .map(|thread| process.shown(thread, awaited.remove(&Tid(thread.kernel.tid))))
+            .map(|thread| process.shown(thread, awaited.remove(&Tid(thread.kernel.tid)), natives))
             .collect(),
     }
 }

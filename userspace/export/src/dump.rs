@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 
 use pyobs_model::Container;
 use pyobs_model::Nanos;
-use pyobs_model::dump::{Awaited, Dump, DumpFrame, Holder, ProcessDump, Role, StackState, State, ThreadDump, What};
+use pyobs_model::dump::{
+    Awaited, Dump, DumpFrame, Holder, NativeState, ProcessDump, Role, StackState, State, ThreadDump, What,
+};
 use pyobs_model::number::{plural, time};
 
 use crate::escape;
@@ -48,6 +50,11 @@ fn described(container: &Container) -> String {
     words + ")"
 }
 
+/// Whether it is a thread without Python whose native frames are not known either.
+fn is_unknown(thread: &ThreadDump) -> bool {
+    thread.role == Role::Native && thread.stack.is_empty()
+}
+
 struct Text<'a> {
     dump: &'a Dump,
     out: String,
@@ -84,17 +91,17 @@ impl Text<'_> {
             let name = escape::line(&zombie.name, NAME);
             self.line(&format!("  Child {} ({name}) has ended, and nobody has collected its exit status", zombie.pid));
         }
-        for thread in process.threads.iter().filter(|thread| thread.role != Role::Native) {
+        for thread in process.threads.iter().filter(|thread| !is_unknown(thread)) {
             self.thread(process, thread);
         }
         self.natives(process);
         self.tasks(process);
     }
 
-    /// Threads that Python does not know, by their names.
+    /// Threads of which only the names are known.
     fn natives(&mut self, process: &ProcessDump) {
         let mut names: Vec<(&str, u64)> = Vec::new();
-        for thread in process.threads.iter().filter(|thread| thread.role == Role::Native) {
+        for thread in process.threads.iter().filter(|thread| is_unknown(thread)) {
             match names.iter_mut().find(|(name, _)| *name == thread.name) {
                 Some((_, count)) => *count += 1,
                 None => names.push((&thread.name, 1)),
@@ -115,7 +122,11 @@ impl Text<'_> {
             StackState::Unreadable => "; its frames cannot be read",
             StackState::Consistent | StackState::None => "",
         };
-        self.line(&format!("  Thread {} {name}{main}: {}{torn}", thread.tid, self.state(process, thread)));
+        let native = match thread.native_stack {
+            Some(NativeState::Partial) => "; native frames are missing",
+            Some(NativeState::Complete) | None => "",
+        };
+        self.line(&format!("  Thread {} {name}{main}: {}{torn}{native}", thread.tid, self.state(process, thread)));
         thread.stack.iter().rev().for_each(|frame| self.frame(frame));
     }
 
@@ -138,6 +149,7 @@ impl Text<'_> {
             (State::Uninterruptible, _) => "asleep where no signal wakes it (state D)".to_owned(),
             (State::Stopped, _) => "stopped by a signal; `kill -CONT` lets it go on".to_owned(),
             (State::Traced, _) => "stopped by a debugger".to_owned(),
+            (State::Throttled, _) => "throttled: its control group has used up its CPU limit".to_owned(),
             (state, _) => state.name().to_owned(),
         };
         if let Some(asleep) = thread.asleep_s {
@@ -230,6 +242,7 @@ mod tests {
             awaits: None,
             stack: vec![frame("main", 1), frame("inner", 2)],
             stack_state: StackState::Consistent,
+            native_stack: None,
         }
     }
 

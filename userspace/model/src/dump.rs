@@ -87,6 +87,8 @@ pub struct ThreadDump {
     /// Root first.
     pub stack: Vec<DumpFrame>,
     pub stack_state: StackState,
+    /// Whether `stack` has all native frames. `None` if they were not asked for, or if the thread runs.
+    pub native_stack: Option<NativeState>,
 }
 
 impl ThreadDump {
@@ -160,6 +162,8 @@ named! {
     State {
         /// On a CPU, or ready to run.
         Running = "running",
+        /// Ready to run, but its control group has used up its CPU limit.
+        Throttled = "throttled",
         Asleep = "asleep",
         /// Asleep in the kernel, where no signal wakes it (state D).
         Uninterruptible = "uninterruptible",
@@ -181,6 +185,14 @@ named! {
         /// It runs no Python code.
         None = "none",
         Unreadable = "unreadable",
+    }
+}
+
+named! {
+    NativeState {
+        Complete = "complete",
+        /// The walk ended before the outermost frame, or native and Python frames do not fit together.
+        Partial = "partial",
     }
 }
 

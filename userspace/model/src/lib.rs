@@ -35,7 +35,7 @@ pub use ids::{
     ArenaId, FrameId, MemInfoId, Nanos, Pid, Place, ProcessRef, SegmentId, StackId, TaskId, Tid, TransferId,
 };
 pub use loss::Reason;
-pub use model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, ProcessState, Shed, ThreadState};
+pub use model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, ProcessState, Shed, ThreadState, is_interpreter_module};
 pub use regions::{Region, RegionId};
 pub use selection::Selection;
 pub use transfer::{Library, Operation, Protocol, Transfer, TransferChange, TransferThread, Transfers};

@@ -16,6 +16,7 @@ pub use self::cost::{Shed, Usage};
 use self::cost::{Sheds, Usages};
 pub use self::history::{EVENTS_KEPT, EVENTS_SHOWN, History};
 use self::interpreters::Interpreters;
+pub use self::interpreters::is_interpreter_module;
 use self::processes::Processes;
 pub use self::processes::{ProcessState, ThreadState};
 use self::sums::Sums;

@@ -92,7 +92,7 @@ pub(crate) struct Record {
 /// Say what every thread of every Python process does right now.
 ///
 /// Prints the stack of each thread with its lines, what the thread waits for and who has it, and threads that wait for
-/// each other in a circle. Takes an instant and no BPF program; nothing is stopped. Processes of other users take root.
+/// each other in a circle. Takes an instant; nothing is stopped. Processes of other users take root.
 #[derive(Debug, Args)]
 pub(crate) struct Dump {
     /// Only this process and its descendants; may be given several times [default: every process]
@@ -102,6 +102,11 @@ pub(crate) struct Dump {
     /// Only processes in this container: its name, its pod's name, or the beginning of its id; may be given several times
     #[arg(long = "container", value_name = "NAME")]
     pub(crate) containers: Vec<String>,
+
+    /// Native frames to show below and between Python frames of threads that do not run: all of them, all but the
+    /// interpreter's own, or none
+    #[arg(long, value_name = "WHAT", default_value = Native::None.name(), value_parser = natives())]
+    pub(crate) native: Native,
 
     /// List the asyncio tasks too, as a tree of who awaits whom
     #[arg(long)]

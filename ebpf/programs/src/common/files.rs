@@ -22,11 +22,7 @@ use aya_ebpf::{
 };
 use pyobs_abi::shm::{Facts, Inode as Key};
 
-use super::{
-    maps::HAS_FIND_VMA,
-    memory::kernel,
-    task::{Task, TypedTask},
-};
+use super::{maps::HAS_FIND_VMA, memory::kernel, task::Task, typed::TypedTask};
 
 macro_rules! offsets {
     ($($name:ident)*) => { $(#[unsafe(no_mangle)] static $name: Global<u32> = Global::new(0);)* };

@@ -36,28 +36,13 @@ static CONTROL: Array<u64> = Array::with_max_entries(control::COUNT, 0);
 #[map]
 pub static LAYOUTS: Array<Layout> = Array::with_max_entries(256, 0);
 
-/// Offsets in the running kernel's structures, from its BTF.
+/// Offsets in the running kernel's structures, from its BTF. `typed.rs` has more.
 #[unsafe(no_mangle)]
 pub static TASK_FSBASE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
-pub static TASK_TGID: Global<u32> = Global::new(0);
-#[unsafe(no_mangle)]
-pub static TASK_PID: Global<u32> = Global::new(0);
-#[unsafe(no_mangle)]
 pub static TASK_SIGNAL: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
-pub static TASK_STATE: Global<u32> = Global::new(0);
-#[unsafe(no_mangle)]
 pub static SIGNAL_LIVE: Global<u32> = Global::new(0);
-/// Whether a task is throttled: a field of its own from Linux 6.18 on, before that a count in the queue of its control
-/// group. 0 for a field that the kernel lacks.
-#[unsafe(no_mangle)]
-pub static TASK_THROTTLED: Global<u32> = Global::new(0);
-#[unsafe(no_mangle)]
-pub static TASK_CFS_RQ: Global<u32> = Global::new(0);
-#[unsafe(no_mangle)]
-pub static CFS_RQ_THROTTLE_COUNT: Global<u32> = Global::new(0);
-
 /// The range of the kernel's code for the entry of interrupts; 0 if unknown.
 #[unsafe(no_mangle)]
 pub static INTERRUPT_START: Global<u64> = Global::new(0);

@@ -8,7 +8,7 @@ use core::{ffi::c_void, hint::black_box};
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use pyobs_abi::{
     stack::{COUNT_UNKNOWN, NATIVE_MAX, loop_word, native, native_word},
-    unwind::{Rule, cfa, rbp, state},
+    unwind::{self, Rule, SIGNAL_BP, SIGNAL_IP, SIGNAL_REGISTERS, SIGNAL_SP, TRAMPOLINE_FRAME, cfa, rbp, state},
 };
 
 use super::{
@@ -17,40 +17,10 @@ use super::{
     walk::{STACK_WORDS, Walk},
 };
 
-/// The offset in a `struct ucontext` of the registers from rbp to rip. When a signal handler has returned, rsp points
-/// to a `struct ucontext`.
-///
-/// - <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/ucontext.h>
-/// - <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/sigcontext.h>
-const SIGNAL_REGISTERS: u64 = 120;
-const SIGNAL_BP: usize = 0;
-const SIGNAL_SP: usize = 5;
-const SIGNAL_IP: usize = 6;
-
-/// A pushed rbp, or room for it, and the return address.
-const TRAMPOLINE_FRAME: u64 = 16;
-
-/// Returns the rule for a return address in a trampoline of `python -X perf`. A trampoline is one call with the same
-/// code around it for each function, and it comes in two forms: that of 3.12, and that of versions that keep frame
-/// pointers.
-///
-/// - 3.12: <https://github.com/python/cpython/blob/v3.12.0/Python/asm_trampoline.S>
+/// Returns the rule for a return address in a trampoline of `python -X perf`.
 #[inline(always)]
 fn trampoline(ip: u64) -> Option<Rule> {
-    /// The last four bytes of `sub $8, %rsp; call *%rcx`, `mov %rsp, %rbp; call *%rcx` and `mov %ecx, %edx; call
-    /// *%rax`.
-    const CALLS: [u32; 3] = [0xd1ff_08ec, 0xd1ff_e589, 0xd0ff_ca89];
-    /// `add $8, %rsp`, before `ret`.
-    const ADD: u32 = 0x08c4_8348;
-    /// `pop %rbp; ret`.
-    const POP_AND_RETURN: u16 = 0xc35d;
-    const RETURN: u8 = 0xc3;
-    let [call, next, last] = user::<[u32; 3]>(ip.wrapping_sub(4))?;
-    if call == CALLS[0] && next == ADD && last as u8 == RETURN {
-        return Some(Rule::new(cfa::TRAMPOLINE, 0, rbp::SAME, 0));
-    }
-    let keeps_frame_pointers = (call == CALLS[1] || call == CALLS[2]) && next as u16 == POP_AND_RETURN;
-    keeps_frame_pointers.then_some(Rule::new(cfa::TRAMPOLINE, 0, rbp::AT_CFA, 2))
+    unwind::trampoline(user(ip.wrapping_sub(4))?)
 }
 
 impl Walk {

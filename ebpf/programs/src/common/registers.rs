@@ -1,6 +1,6 @@
 //! The registers of user space, of a thread that was interrupted or is in the kernel.
 
-use core::hint::black_box;
+use core::{ffi::c_void, hint::black_box};
 
 use aya_ebpf::{
     bindings::pt_regs,
@@ -42,10 +42,20 @@ impl Registers {
     /// The registers that the kernel saved when the current thread entered it.
     #[inline(always)]
     pub fn saved() -> Self {
-        // SAFETY: the helper gives the registers at the top of the current task's kernel stack; the verifier knows
-        // their type and checks each access.
+        // SAFETY: the helper has no preconditions, and gives a task that lives.
+        unsafe { Self::saved_of(bpf_get_current_task_btf() as *mut c_void) }
+    }
+
+    /// The registers that the kernel saved when a thread entered it. They are old if the thread has left the kernel since.
+    ///
+    /// # Safety
+    /// The verifier knows `task` as a `struct task_struct *` that lives.
+    #[inline(always)]
+    pub unsafe fn saved_of(task: *mut c_void) -> Self {
+        // SAFETY: the helper gives the registers at the top of the task's kernel stack; the verifier knows their type
+        // and checks each access.
         unsafe {
-            let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+            let saved = bpf_task_pt_regs(task.cast()) as *const pt_regs;
             // Volatile, because the compiler must not merge these loads with those of another kind of pointer: the
             // verifier takes an instruction for one kind only.
             let word = |at: *const u64| at.read_volatile();

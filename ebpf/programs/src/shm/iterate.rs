@@ -3,31 +3,21 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::bpf_seq_write;
 use pyobs_abi::shm::{Row, found::NO_GENERATION, row};
 
 use super::SHM_SEGMENTS;
 use crate::common::{
     files::{File, Inode, Mapping, TMPFS, Table},
+    iterator::{TASK, word, write},
     maps::process,
     task::Task,
 };
 
 /// Words of `struct bpf_iter__task_vma` and `struct bpf_iter__task_file`, whose fields are padded to words:
 /// <https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/task_iter.c>
-const META: usize = 0;
-const TASK: usize = 1;
 const VMA: usize = 2;
 const FD: usize = 2;
 const FILE: usize = 3;
-
-/// # Safety
-/// `context` is that of an iterator's program, and has a word there.
-#[inline(always)]
-unsafe fn word(context: *const c_void, index: usize) -> u64 {
-    // SAFETY: the verifier checks the access, and knows what the word is. Volatile, so that it is one load.
-    unsafe { context.cast::<u64>().add(index).read_volatile() }
-}
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task_vma")]
@@ -98,16 +88,4 @@ fn found(pid: u32, inode: Inode) -> Option<Row> {
         flags = row::UNKNOWN;
     }
     Some(Row { facts, pid, flags, ..Row::default() })
-}
-
-#[inline(always)]
-fn write(context: *const c_void, row: &Row) {
-    // SAFETY: the iterator's meta is a pointer that the verifier knows, to a structure that begins with the file to
-    // write to (`struct bpf_iter_meta` in <https://github.com/torvalds/linux/blob/v6.1/include/linux/bpf.h>); the row
-    // is plain integers without padding.
-    unsafe {
-        let meta = word(context, META) as *const u64;
-        let sequence = meta.read_volatile() as *mut _;
-        bpf_seq_write(sequence, (&raw const *row).cast(), size_of::<Row>() as u32);
-    }
 }

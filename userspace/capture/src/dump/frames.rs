@@ -31,6 +31,9 @@ pub struct At {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frames {
     pub list: Vec<At>,
+    /// The frames that one C frame of the interpreter's loop runs, from 3.11 on: how many, and the address of the shim in
+    /// that C frame (from 3.12 on, else 0).
+    pub runs: Vec<(u32, u64)>,
     words: Vec<(u64, u64)>,
     pub outcome: Outcome,
 }
@@ -94,6 +97,7 @@ impl Frames {
             let previous = self.word(memory, at(layout.frame_previous))?;
             let has_shims = layout.entry >= entry::SHIM_AND_CFRAME && layout.frame_owner != NONE;
             if has_shims && memory.read_u8(at(layout.frame_owner)).ok()? >= OWNER_NOT_PYTHON {
+                self.end_run(frame);
                 frame = previous;
                 continue;
             }
@@ -106,10 +110,21 @@ impl Frames {
             }
             let offset = self.offset(memory, layout, frame, code)?;
             self.list.push(At { address: frame, frame: Frame::python(code, 0, offset) });
+            if layout.entry == entry::FLAG && memory.read_u8(at(layout.frame_owner)).ok()? != 0 {
+                self.end_run(0);
+            }
             frame = previous;
         }
         self.outcome = Outcome::Truncated;
         Some(())
+    }
+
+    fn end_run(&mut self, shim: u64) {
+        let before: u32 = self.runs.iter().map(|(count, _)| count).sum();
+        let count = self.list.len() as u32 - before;
+        if count > 0 {
+            self.runs.push((count, shim));
+        }
     }
 
     /// The offset of the frame's instruction in its bytecode. Of the innermost frame it changes all the time, and is

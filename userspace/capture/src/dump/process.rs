@@ -5,14 +5,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use pyobs_model::dump::{Awaited, DumpFrame, Role, StackState, State as Doing, ThreadDump, What};
 use pyobs_model::report::FrameOut;
 use pyobs_model::{Frame, Tid, WaitReason};
 
 use super::frames::{At, Frames, Outcome};
 use super::names::Codes;
+use super::natives::Natives;
 use super::objects::Objects;
 use super::pages::Pages;
+use super::saved::Kept;
 use super::sources::Sources;
 use super::states::{self, Gil, State as ThreadState};
 use super::thread_objects;
@@ -22,6 +25,7 @@ use crate::cpython::mapped::Mapped;
 use crate::families::offcpu::reason;
 use crate::files::Files;
 use crate::kernel::calls;
+use crate::native::walk::{Files as NativeFiles, Stack};
 use crate::process_maps::Mappings;
 
 /// Time limit for reading a process's frames. Threads not reached by then have no frames.
@@ -35,6 +39,7 @@ pub struct Process {
     pub pid: u32,
     pub attachment: Attachment,
     pub memory: Pages,
+    pub mappings: Mappings,
     pub threads: Vec<Thread>,
     states: Vec<ThreadState>,
     codes: RefCell<Codes>,
@@ -44,6 +49,8 @@ pub struct Process {
 pub struct Thread {
     pub kernel: Kernel,
     pub python: Option<Python>,
+    /// Its native stack, if it was asked for, and if the thread does not run.
+    pub native: Option<Stack>,
 }
 
 /// The Python side of a thread.
@@ -52,8 +59,8 @@ pub struct Python {
     pub frames: Frames,
     pub stack_state: StackState,
     pub gil: Option<Gil>,
-    /// Its frames, innermost first.
-    pub named: Vec<Frame>,
+    /// The names of its frames; `None` for those of the interpreter's own.
+    pub named: Vec<Option<Frame>>,
     /// `threading.Thread.name`.
     pub name: Option<String>,
     /// The tid of the thread that it joins, in the process's own pid namespace.
@@ -94,6 +101,7 @@ impl Process {
             pid,
             attachment,
             memory,
+            mappings,
             threads: Vec::new(),
             states,
             codes: RefCell::default(),
@@ -104,7 +112,7 @@ impl Process {
             let thread = if begun.elapsed() < TIME_MAX {
                 process.thread(kernel, clock)
             } else {
-                Thread { kernel, python: None }
+                Thread { kernel, python: None, native: None }
             };
             process.threads.push(thread);
         }
@@ -116,7 +124,7 @@ impl Process {
         let mut python = self.python(&kernel, &self.memory);
         for _ in 0..TRIES {
             if kernel.state == Doing::Running || python.is_none() || kernel.is_still_asleep(self.pid) {
-                return Thread { kernel, python };
+                return Thread { kernel, python, native: None };
             }
             let Some(now) = threads::of_thread(self.pid, kernel.tid, clock) else { break };
             kernel = now;
@@ -125,7 +133,35 @@ impl Process {
         if let Some(python) = &mut python {
             python.stack_state = StackState::Torn;
         }
-        Thread { kernel, python }
+        Thread { kernel, python, native: None }
+    }
+
+    /// Takes over what only the kernel can say of its threads. Returns whether that is of the same moment as the rest; a
+    /// thread that has run meanwhile is read again, and needs another turn.
+    pub fn add_kept(&mut self, kept: &HashMap<u32, Kept>, natives: Option<&mut NativeFiles>, clock: &Clock) -> bool {
+        let memory = Pages::new(self.pid);
+        let until = Instant::now() + TIME_MAX;
+        let (mut natives, mut is_done) = (natives, true);
+        for index in 0..self.threads.len() {
+            let Thread { kernel, native, .. } = &mut self.threads[index];
+            let Some(kept) = kept.get(&kernel.tid) else { continue };
+            if kernel.state == Doing::Running {
+                kernel.state = if kept.is_throttled { Doing::Throttled } else { Doing::Running };
+                continue;
+            }
+            let Some(files) = natives.as_deref_mut().filter(|_| native.is_none()) else { continue };
+            let loops = &self.attachment.process.loops;
+            let stack = files.walk(self.pid, &self.mappings, &memory, loops, kept.registers, until);
+            if kernel.is_still_asleep(self.pid) {
+                *native = Some(stack);
+                continue;
+            }
+            is_done = false;
+            if let Some(now) = threads::of_thread(self.pid, kernel.tid, clock) {
+                self.threads[index] = self.thread(now, clock);
+            }
+        }
+        is_done
     }
 
     /// Reads a thread's Python state. If it has several thread states, uses the newest with frames.
@@ -143,23 +179,19 @@ impl Process {
         let gil = Gil::of(&self.memory.now(), &self.attachment, state.interpreter);
         let mut codes = self.codes.borrow_mut();
         let named = |at: &At| codes.frame(&self.memory, &self.attachment.attached, at.frame);
-        let named: Vec<Frame> = frames.list.iter().filter_map(named).collect();
+        let named: Vec<Option<Frame>> = frames.list.iter().map(named).collect();
         let objects = self.objects();
         let of = |frame: &Frame| (Arc::clone(&frame.function), frame.file.clone().unwrap_or_default());
-        let name = frames
-            .list
-            .last()
-            .zip(named.last().map(of))
-            .and_then(|(at, (function, file))| thread_objects::name(&objects, at, (&function, &file)));
-        let innermost = || frames.list.iter().zip(named.iter().map(of));
-        let joins = innermost().next().and_then(|(at, (function, file))| {
+        let own = || frames.list.iter().zip(&named).filter_map(|(at, named)| Some((at, of(named.as_ref()?))));
+        let name =
+            own().next_back().and_then(|(at, (function, file))| thread_objects::name(&objects, at, (&function, &file)));
+        let joins = own().next().and_then(|(at, (function, file))| {
             let numbers = thread_objects::joined(&objects, at, (&function, &file))?;
             let is_it = |state: &&ThreadState| state.thread != 0 && numbers.contains(&state.thread);
             self.states.iter().find(is_it).map(|state| state.tid)
         });
-        let released = innermost()
-            .next()
-            .and_then(|(at, (function, file))| thread_objects::released(&objects, at, (&function, &file)));
+        let released =
+            own().next().and_then(|(at, (function, file))| thread_objects::released(&objects, at, (&function, &file)));
         Some(Python { state: *state, frames, stack_state, gil, named, name, joins, released })
     }
 
@@ -230,8 +262,8 @@ impl Process {
         self.threads.iter().find(|thread| thread.kernel.inner_tid == inner_tid).map(|thread| thread.kernel.tid)
     }
 
-    pub fn shown(&self, thread: &Thread, awaits: Option<Awaited>) -> ThreadDump {
-        let Thread { kernel, python } = thread;
+    pub fn shown(&self, thread: &Thread, awaits: Option<Awaited>, natives: &mut Natives) -> ThreadDump {
+        let Thread { kernel, python, native } = thread;
         let call = kernel.call.and_then(|call| call.number);
         let rests = matches!(kernel.state, Doing::Asleep | Doing::Uninterruptible);
         let waits_for_gil = awaits.as_ref().is_some_and(|awaited| awaited.what == What::Gil);
@@ -239,8 +271,11 @@ impl Process {
             true => WaitReason::Gil,
             false => reason::of_call(call.number.unwrap_or(pyobs_abi::offcpu::NO_CALL), call.arguments[0] == 0),
         });
+        let (frames, native_stack) = match native {
+            Some(stack) => natives.joined(self, python.as_ref(), stack),
+            None => (python.iter().flat_map(|python| python.named.iter().flatten().cloned()).collect(), None),
+        };
         let mut sources = self.sources.borrow_mut();
-        let frames = python.iter().flat_map(|python| python.named.iter().rev());
         let holds_gil = python.as_ref().is_some_and(|python| {
             python.gil.is_some_and(|gil| gil.holder == Some(python.state.address)) && !waits_for_gil
         });
@@ -262,8 +297,9 @@ impl Process {
             asleep_s: kernel.asleep.map(|asleep| asleep.as_secs_f64()),
             holds_gil,
             awaits,
-            stack: frames.map(|frame| with_source(&mut sources, frame)).collect(),
+            stack: frames.iter().rev().map(|frame| with_source(&mut sources, frame)).collect(),
             stack_state: python.as_ref().map_or(StackState::None, |python| python.stack_state),
+            native_stack,
         }
     }
 }

@@ -21,6 +21,7 @@ use pyobs_abi::record;
 use pyobs_abi::stack::{Sample, flags};
 use pyobs_model::{Event, Family, GilHolder, Nanos, Pid, ProcessRef, Reason, StackId, Tid, Waker};
 
+pub use self::programs::throttled_offsets;
 use self::slot::Out;
 use self::thread::Thread;
 use super::gil::Gil;
@@ -35,7 +36,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     serves: &[Family::Gil],
     start: collector::start,
     control_bit: control::FAMILY_OFFCPU,
-    offsets: Some(programs::offsets),
+    offsets: Some(throttled_offsets),
     ..FamilySpec::new(Family::OffCpu, "where threads sleep, and who wakes them")
 };
 

@@ -7,7 +7,7 @@ pub mod clocks;
 pub mod cost;
 pub mod features;
 mod interrupts;
-mod iterators;
+pub mod iterators;
 pub mod object;
 pub mod probed_files;
 pub mod program;

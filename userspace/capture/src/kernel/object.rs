@@ -29,11 +29,10 @@ use crate::native::store::{MappingTable, Tables};
 
 use messages::Messages;
 use programs::Known;
-use refusal::innermost;
 use system_calls::Later;
 
 pub use programs::Verified;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, innermost};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_OBJECT"));
 

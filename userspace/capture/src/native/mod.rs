@@ -3,9 +3,14 @@
 //! The kernel side walks native stacks with tables ([`pyobs_abi::unwind`]). [`table`] makes them from a
 //! file's call frame information, row by row with [`rules`]. [`builder`] does so in its own thread, and
 //! [`store`] puts them into the kernel side's maps. [`Native`] combines these.
+//!
+//! `pyobs dump` walks the stacks of threads that sleep from outside ([`walk`]). It needs few rows of a file, which
+//! [`lookup`] finds without making the whole table.
 
 pub mod builder;
 pub mod images;
+pub mod lookup;
+pub mod merge;
 pub mod namer;
 pub mod names;
 mod ranges;
@@ -14,6 +19,7 @@ mod seat;
 pub mod store;
 pub mod table;
 mod table_allocator;
+pub mod walk;
 
 use foldhash::HashMap;
 use pyobs_abi::unwind;

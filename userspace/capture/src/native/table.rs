@@ -5,7 +5,7 @@
 //! never mapped.
 
 mod frames;
-mod image;
+pub(super) mod image;
 mod stubs;
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ mod tests;
 use std::fs::File;
 
 use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian};
-use pyobs_abi::unwind::{PAGE_BITS, row};
+use pyobs_abi::unwind::{PAGE_BITS, Rule, row};
 
 use self::frames::{Frames, Piece};
 use self::image::{Image, Source};
@@ -66,7 +66,23 @@ pub struct Code {
     pub segments: Vec<Segment>,
 }
 
+impl Table {
+    /// Returns the rule for the instruction at an offset in the file.
+    pub fn rule(&self, offset: u64) -> Rule {
+        let rows = &self.words[self.pages as usize..];
+        let offset = offset.wrapping_sub(self.code.origin());
+        let after = rows.partition_point(|row| row >> 32 <= offset);
+        after.checked_sub(1).map_or(NONE, |last| Rule(rows[last] as u32))
+    }
+}
+
 impl Code {
+    /// Returns the link-time address of an offset in the file.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|segment| offset.wrapping_sub(segment.offset) < segment.size)?;
+        Some(segment.vaddr + (offset - segment.offset))
+    }
+
     /// The file offset that rows are relative to: that of the first executable byte.
     pub fn origin(&self) -> u64 {
         self.segments.iter().map(|segment| segment.offset).min().unwrap_or(0)
@@ -187,13 +203,7 @@ fn of(source: Source<'_>) -> Result<Table, TableError> {
 
 fn eh_frame(image: &Image<'_>, code: &Code) -> Result<Frames, TableError> {
     let Some(section) = image.eh_frame()? else { return Ok(Frames::default()) };
-    let mut bases = BaseAddresses::default().set_eh_frame(section.address);
-    if let Some(text) = image.address(b".text") {
-        bases = bases.set_text(text);
-    }
-    if let Some(got) = image.address(b".got") {
-        bases = bases.set_got(got);
-    }
+    let bases = image.bases().set_eh_frame(section.address);
     let mut frames = EhFrame::new(&section.bytes, LittleEndian);
     frames.set_address_size(8);
     frames::read(&frames, &section.bytes, section.open, &bases, code)

@@ -3,8 +3,6 @@
 //! Python frames are named at once, because the code object may be gone a moment later. Another thread looks
 //! up native functions, and a stack with an unknown one waits for it.
 
-mod merge;
-
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +12,6 @@ use foldhash::{HashMap, HashSet};
 use pyobs_abi::stack::{Frame as RawFrame, flags, native, native_address, walk};
 use pyobs_model::{Event, Frame, FrameId, FrameKind, Nanos, Outcome, Reason, StackId, TaskId};
 
-use self::merge::{Halves, Merged, greenlet_part, merge};
 use super::decode::Stack;
 use super::processes::Watched;
 use crate::cache::Cache;
@@ -27,6 +24,7 @@ use crate::kernel::symbols::Symbols;
 use crate::memory::ProcessMemory;
 use crate::native::Native;
 use crate::native::images::Image;
+use crate::native::merge::{Halves, Merged, greenlet_part, merge};
 use crate::native::namer::{Key, Namer};
 use crate::process_maps::{Mapping, Module};
 

@@ -203,6 +203,7 @@ mod tests {
             awaits: awaits.map(|(what, holder)| Awaited { what, name: None, holders: vec![holder] }),
             stack: vec![DumpFrame { frame, source: None }],
             stack_state: StackState::Consistent,
+            native_stack: None,
         }
     }
 

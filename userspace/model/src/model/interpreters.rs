@@ -28,7 +28,7 @@ impl Interpreters {
         let Some(module) = native_module(frame) else { return self.is_own.push(false) };
         let is_known = self.modules.contains(module);
         self.is_own.push(is_known);
-        if !is_known && (is_interpreter(module) || frame.function.starts_with(LOOP)) {
+        if !is_known && (is_interpreter_module(module) || frame.function.starts_with(LOOP)) {
             self.modules.insert(Arc::clone(module));
             for (frame, is_own) in frames.iter().zip(&mut self.is_own) {
                 *is_own |= native_module(frame) == Some(module);
@@ -42,7 +42,7 @@ fn native_module(frame: &Frame) -> Option<&Arc<str>> {
 }
 
 /// Matches names such as `python3.12`, `python3.13t`, `python3.8-dbg` and `libpython3.8m.so.1.0`.
-fn is_interpreter(module: &str) -> bool {
+pub fn is_interpreter_module(module: &str) -> bool {
     let name = module.rsplit('/').next().unwrap_or(module);
     let (is_library, rest) = match name.strip_prefix("lib") {
         Some(rest) => (true, rest),
@@ -71,12 +71,12 @@ mod tests {
     fn interpreters_are_known_by_their_names() {
         let known = ["python", "python3", "python3.12", "python3.13t", "python3.8d", "python3.11-dbg", "python3.6m"];
         for name in known.into_iter().chain(["libpython3.8m.so.1.0", "libpython3.13t.so", "/usr/bin/python3.9"]) {
-            assert!(is_interpreter(name), "{name}");
+            assert!(is_interpreter_module(name), "{name}");
         }
         for name in
             ["libpython_helper.so", "python-config", "pythonw.py", "libc.so.6", "_multiarray.cpython-312.so", ""]
         {
-            assert!(!is_interpreter(name), "{name}");
+            assert!(!is_interpreter_module(name), "{name}");
         }
     }
 

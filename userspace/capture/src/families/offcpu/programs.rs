@@ -40,7 +40,7 @@ impl Sleepers {
 
 /// The offsets of the fields that say whether a task is throttled. A kernel has one or the other, or neither if it was
 /// built without CPU limits.
-pub fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
+pub fn throttled_offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
     let mut offsets = Vec::new();
     if let Ok(throttled) = btf.offset("task_struct", "throttled") {
         offsets.push(("TASK_THROTTLED", throttled));

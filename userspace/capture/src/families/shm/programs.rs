@@ -4,7 +4,7 @@ use pyobs_abi::shm::Row;
 use pyobs_model::Family;
 
 use super::Maps;
-use crate::bytes::read;
+use crate::bytes;
 use crate::kernel::object::{Object, ObjectError};
 use crate::kernel::program::ProgramSpec;
 
@@ -62,11 +62,11 @@ impl Iterators {
         }
         let mut rows = Vec::new();
         for (name, _) in ITERATORS {
-            let Some(bytes) = object.iterate(name) else {
+            let Some(written) = object.iterate(name) else {
                 self.work = false;
                 return None;
             };
-            rows.extend(bytes.chunks_exact(size_of::<Row>()).filter_map(|bytes| read::<Row>(bytes, 0)));
+            rows.extend(bytes::rows::<Row>(&written));
         }
         Some(rows)
     }

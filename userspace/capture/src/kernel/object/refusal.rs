@@ -23,7 +23,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(program: &'static str, error: &ProgramError) -> Self {
+    pub fn new(program: &'static str, error: &ProgramError) -> Self {
         let log = match error {
             ProgramError::LoadError { verifier_log, .. } => verifier_log.to_string(),
             _ => String::new(),
@@ -63,7 +63,7 @@ fn advice(verdict: &str) -> &'static str {
 }
 
 /// The first cause, as one line.
-pub(super) fn innermost(error: &dyn Error) -> String {
+pub fn innermost(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

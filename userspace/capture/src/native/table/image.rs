@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use gimli::BaseAddresses;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::read::elf::{ProgramHeader, SectionHeader};
 use object::{LittleEndian as LE, pod};
@@ -141,8 +142,26 @@ impl<'a> Image<'a> {
         })
     }
 
-    pub fn address(&self, name: &[u8]) -> Option<u64> {
-        self.header(name).map(|section| section.sh_addr(LE))
+    /// The addresses that call frame information may be relative to, other than its own.
+    pub fn bases(&self) -> BaseAddresses {
+        let address = |name| self.header(name).map(|section| section.sh_addr(LE));
+        let mut bases = BaseAddresses::default();
+        if let Some(text) = address(b".text") {
+            bases = bases.set_text(text);
+        }
+        if let Some(got) = address(b".got") {
+            bases = bases.set_got(got);
+        }
+        bases
+    }
+
+    /// `.eh_frame_hdr`, in which functions are found by their addresses.
+    pub fn eh_frame_hdr(&self) -> Result<Option<Section>, TableError> {
+        let Some(segment) = self.segments.iter().find(|segment| segment.p_type(LE) == elf::PT_GNU_EH_FRAME) else {
+            return Ok(None);
+        };
+        let bytes = self.source.bytes(segment.p_offset(LE), segment.p_filesz(LE).min(SECTION_MAX))?;
+        Ok(Some(Section { address: segment.p_vaddr(LE), bytes, open: false }))
     }
 
     /// A section's contents; `None` if it is missing, empty or without contents in the file.
@@ -175,7 +194,7 @@ impl<'a> Image<'a> {
             return Ok(None);
         };
         let header = self.source.bytes(segment.p_offset(LE), segment.p_filesz(LE).min(EH_FRAME_HDR))?;
-        let bases = gimli::BaseAddresses::default().set_eh_frame_hdr(segment.p_vaddr(LE));
+        let bases = BaseAddresses::default().set_eh_frame_hdr(segment.p_vaddr(LE));
         let header = gimli::EhFrameHdr::new(&header, gimli::LittleEndian)
             .parse(&bases, 8)
             .map_err(|_| TableError::Malformed(".eh_frame_hdr"))?;
