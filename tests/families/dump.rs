@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         cases.push(for_this("a_thread_that_sleeps_with_the_gil_is_named", waits::gil));
         if python.minor() >= 8 && !python.version.ends_with('t') {
             cases.push(for_this("tasks_are_as_asyncio_has_them", tasks::tasks));
+            let has_ps = if python.minor() >= 14 { Ok(()) } else { Err("its asyncio has no `ps`".to_owned()) };
+            cases.push(for_this("tasks_are_as_asyncio_ps_lists_them", tasks::listed).needs(has_ps));
             cases.push(for_this("deadlocks_are_found_with_their_lines", waits::deadlocks));
         }
     }

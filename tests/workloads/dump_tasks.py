@@ -72,6 +72,15 @@ async def ended():
     return 1
 
 
+async def yields():
+    while True:
+        await asyncio.sleep(0)
+
+
+async def on_done(future):
+    await future
+
+
 def chain(task):
     """The coroutines of a task from the outermost in, as (file, line, qualified name)."""
     frames, awaited = [], task.get_coro()
@@ -101,7 +110,7 @@ async def main():
     # Its globals lead to asyncio too, but it runs no loop.
     threading.Thread(target=idle, daemon=True).start()
     loop = asyncio.get_running_loop() if hasattr(asyncio, "get_running_loop") else asyncio.get_event_loop()
-    event, queue, future = asyncio.Event(), asyncio.Queue(), loop.create_future()
+    event, queue, future, done = asyncio.Event(), asyncio.Queue(), loop.create_future(), loop.create_future()
     tasks = {}
 
     def begin(name, coroutine):
@@ -120,14 +129,19 @@ async def main():
     begin("on_queue", on_queue(queue))
     begin("on_future", on_cancelled_future(future))
     begin("ended", ended())
+    begin("yields", yields())
+    begin("on_done", on_done(done))
     await asyncio.sleep(0.2)
     begin("created", sleeps())
+    done.set_result(None)
+    states = {"created": "created", "yields": "scheduled", "on_done": "scheduled"}
     edges = {"on_task": ["outer"], "on_many": ["inner0", "inner1", "inner2"]}
     names = {name: task.get_name() if hasattr(task, "get_name") else None for name, task in tasks.items()}
     facts = {
         "pid": os.getpid(),
         "tasks": {name: {"id": hex(id(task)), "name": names[name], "stack": chain(task)} for name, task in tasks.items() if not task.done()},
         "edges": edges,
+        "states": states,
         "blocks": block.__code__.co_firstlineno + 1,
         "all": len(asyncio.all_tasks()) if hasattr(asyncio, "all_tasks") else None,
     }

@@ -1,8 +1,8 @@
 //! The tasks of asyncio, as it has them itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pyobs_tests::{Python, Workload, json, workload};
+use pyobs_tests::{Python, Workload, command, json, workload};
 use serde_json::Value;
 
 use super::{dump_with, frames};
@@ -35,7 +35,7 @@ pub fn tasks(python: &Python) {
         if let Some(known) = truth["name"].as_str() {
             assert_eq!(json::text(task, "/name"), known);
         }
-        let state = if name == "created" { "created" } else { "waiting" };
+        let state = facts["states"][name].as_str().unwrap_or("waiting");
         assert_eq!(json::text(task, "/state"), state, "{name}");
         let ids = |names: &Value| -> BTreeSet<String> {
             let names = names.as_array().into_iter().flatten();
@@ -57,6 +57,39 @@ pub fn tasks(python: &Python) {
     assert!(said.starts_with(&place) && said.ends_with(&format!("while {} other tasks wait", known.len())), "{said}");
     assert_eq!(json::text(main, "/stack/0/function"), "main");
     assert_eq!(main["tid"], dump["processes"][0]["pid"]);
+}
+
+/// Compares with `python -m asyncio ps`: the tasks, their names and coroutines, and who awaits them.
+pub fn listed(python: &Python) {
+    let mut program = Workload::start(python.script(workload("dump_tasks.py")));
+    json::parse(&program.line());
+    let pid = program.pid().to_string();
+    let mut ps = command("nsenter");
+    ps.args(["--target", &pid, "--mount", "--root"]).arg(&python.executable).args(["-m", "asyncio", "ps", &pid]);
+    let ended = Workload::start(ps).wait();
+    let mut lines = ended.stdout.lines();
+    let heading = lines.next().unwrap();
+    let columns = ["task id", "task name", "coroutine stack", "awaiter chain", "awaiter name", "awaiter id"];
+    let starts = columns.map(|title| heading.find(title).unwrap());
+    // The heading is underlined. By task: its name, its outermost coroutine, and who awaits it.
+    let truths: BTreeMap<String, (String, String, BTreeSet<String>)> = lines
+        .skip(1)
+        .map(|line| {
+            let end = |column: usize| starts.get(column + 1).map_or(line.len(), |end| (*end).min(line.len()));
+            let cell = |column: usize| line.get(starts[column]..end(column)).unwrap_or_default().trim().to_owned();
+            let outermost = cell(2).rsplit(" -> ").next().unwrap().to_owned();
+            let awaiter = Some(cell(5)).filter(|id| id != "0x0").into_iter().collect();
+            (cell(0), (cell(1), outermost, awaiter))
+        })
+        .collect();
+    let dump = dump_with(program.pid(), &["--tasks"]);
+    let shown = json::list(&dump, "/processes/0/tasks").iter().map(|task| {
+        let text = |pointer: &str| json::text(task, pointer).to_owned();
+        (text("/id"), (text("/name"), text("/stack/0/function"), strings(task, "/awaited_by").collect()))
+    });
+    let shown: BTreeMap<String, (String, String, BTreeSet<String>)> = shown.collect();
+    assert!(truths.len() > 10, "{ended:?}");
+    assert_eq!(shown, truths);
 }
 
 fn strings<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = String> + 'a {

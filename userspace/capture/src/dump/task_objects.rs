@@ -24,6 +24,9 @@ const FILE_MAX: u64 = 256 << 20;
 /// Words of a task object in which its coroutine is looked for.
 const WORDS_MAX: u64 = 40;
 const POINTER: u64 = 8;
+/// The types of futures of `_asyncio`, and where they have their first callback and the others.
+const FUTURES: [&str; 3] = ["_asyncio.Future", "_asyncio.Task", "_GatheringFuture"];
+const CALLBACKS: [u64; 2] = [24, 40];
 /// What a weak reference refers to lies behind its header.
 const REFERENT: u64 = 16;
 
@@ -44,6 +47,25 @@ impl TaskObject {
     fn read(objects: &Objects<'_>, address: u64, tid: Option<u32>, name_at: u64, coroutine_at: u64) -> Option<Self> {
         let [name, coroutine] = [objects.word(name_at)?, objects.word(coroutine_at)?];
         Some(Self { address, tid, name_at, name, coroutine_at, coroutine })
+    }
+
+    /// Whether its loop runs it in the next turn, if it does not run now: it waits for no future, or for one that is done and
+    /// has scheduled its callbacks. The future lies before the coroutine.
+    ///
+    /// `TaskObj`, `FutureObj` and `future_schedule_callbacks` in
+    /// <https://github.com/python/cpython/blob/v3.12.0/Modules/_asynciomodule.c>
+    pub fn is_scheduled(&self, objects: &Objects<'_>) -> bool {
+        let future = self.coroutine_at.checked_sub(POINTER).and_then(|at| objects.word(at));
+        match future {
+            None => false,
+            Some(0) => true,
+            Some(future) => {
+                // Futures of other implementations have no such fields.
+                let is_known = objects.kind(future).is_some_and(|kind| FUTURES.contains(&&*kind));
+                let has_none = |field: u64| future.checked_add(field).and_then(|at| objects.word(at)) == Some(0);
+                is_known && CALLBACKS.into_iter().all(has_none)
+            }
+        }
     }
 }
 

@@ -102,6 +102,7 @@ pub fn all(source: Source<'_>, objects: &Objects<'_>) -> Vec<Task> {
             state: match chain.is_created {
                 _ if is_running => TaskState::Running,
                 true => TaskState::Created,
+                false if task.is_scheduled(objects) => TaskState::Scheduled,
                 false => TaskState::Waiting,
             },
             awaits: future.map(|future| tasks_behind(objects, future, &ids)).unwrap_or_default(),

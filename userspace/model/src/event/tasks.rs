@@ -41,17 +41,20 @@ pub struct Task {
 #[serde(rename_all = "lowercase")]
 pub enum TaskState {
     Running,
+    /// The loop runs it in its next turn: it has yielded, or what it awaited is done.
+    Scheduled,
     Waiting,
     /// It has not begun to run.
     Created,
 }
 
 impl TaskState {
-    pub const ALL: [Self; 3] = [Self::Running, Self::Waiting, Self::Created];
+    pub const ALL: [Self; 4] = [Self::Running, Self::Scheduled, Self::Waiting, Self::Created];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Scheduled => "scheduled",
             Self::Waiting => "waiting",
             Self::Created => "created",
         }

@@ -34,7 +34,7 @@ tables! {
     StatusRow in "task_states" {
         at as "at_ns": Nanos = "when",
         task: TaskId = "`tasks.id`",
-        state: Option<TaskState> = "`running`, `waiting` or `created` (it has not begun to run); NULL if it has ended",
+        state: Option<TaskState> = "`running`, `scheduled` (the loop runs it in its next turn), `waiting` or `created` (it has not begun to run); NULL if it has ended",
         awaits: Option<TaskId> = "`tasks.id` of the task that it awaits",
         stack: StackId = "`stacks.id`: its coroutines, each awaited by the one before it",
     }

@@ -100,7 +100,7 @@ impl Table for TaskTable {
         head.skip(widths.bar);
         head.right(8, "BLOCKED", sorted.descending(TaskSort::Blocked));
         head.right(8, "LONGEST", sorted.descending(TaskSort::Longest));
-        head.left(8, "STATE", None);
+        head.left(9, "STATE", None);
         head.right(widths.since, "FOR", sorted.descending(TaskSort::Since));
         head.left(widths.task, "TASK", sorted.ascending(TaskSort::Name));
         head.left(usize::MAX, "AWAITS", None);
@@ -116,7 +116,7 @@ impl Table for TaskTable {
         row.bar(widths.bar, share, theme.own());
         row.right(8, &spent(line.blocked.total), if line.blocked.count > 0 { theme.strong() } else { theme.dim() });
         row.right(8, &spent(line.blocked.max), theme.dim());
-        row.left(8, line.status.map_or("ended", |status| status.state.name()), theme.dim());
+        row.left(9, line.status.map_or("ended", |status| status.state.name()), theme.dim());
         let since = line.status.map(|status| number::time(self.now.saturating_sub(status.since)));
         row.right(widths.since, &since.unwrap_or_default(), theme.dim());
         row.left(widths.task, text::head(&model.task_label(line.task).unwrap_or_default(), 4096), style);
