@@ -34,24 +34,31 @@ fn main() -> ExitCode {
         };
         let has_names = || if python.version.ends_with('t') { Err("it shows no names".to_owned()) } else { minor(8) };
         cases.push(of_this("a_server_knows_its_tasks", on_asyncio).needs(has_names()));
-        let with_uvloop = with_uvloop(python).map(|_| ());
+        let with_uvloop = with(python, "uvloop").map(|_| ());
         cases.push(of_this("a_server_on_uvloop_knows_its_tasks", on_uvloop).needs(has_names()).needs(with_uvloop));
         cases.push(of_this("tasks_that_all_wait_are_listed", idle).needs(has_names()).needs(needs::few(python)));
         cases.push(of_this("an_eager_task_counts_for_itself", eager).needs(minor(12)).needs(needs::few(python)));
         cases.push(of_this("short_tasks_are_summed_up", requests).needs(has_names()).needs(needs::few(python)));
         cases.push(of_this("a_task_that_computes_for_long_is_found", starving).needs(has_names()));
+        for module in ["greenlet", "gevent"] {
+            let body = move |python: &Python| greenlets(python, module);
+            let python = python.clone();
+            let has_it = with(&python, module).map(|_| ());
+            let name = format!("{}::{module}_runs_what_its_greenlets_began_with", python.name());
+            cases.push(case(name, move || body(&python)).needs(needs::root()).needs(every.clone()).needs(has_it));
+        }
         cases.push(of_this("coroutines_without_a_loop_are_told_apart", alone).needs(minor(6)));
     }
     pyobs_tests::run(cases)
 }
 
-/// The interpreter of an environment that has uvloop.
-fn with_uvloop(python: &Python) -> Result<PathBuf, String> {
+/// The interpreter of an environment that has a module.
+fn with(python: &Python, module: &str) -> Result<PathBuf, String> {
     let venv = python.venv.as_ref().filter(|venv| {
         let mut command = pyobs_tests::command(venv);
-        command.args(["-c", "import uvloop"]).output().is_ok_and(|output| output.status.success())
+        command.args(["-c", &format!("import {module}")]).output().is_ok_and(|output| output.status.success())
     });
-    venv.cloned().ok_or_else(|| "its environment has no uvloop".to_owned())
+    venv.cloned().ok_or_else(|| format!("its environment has no {module}"))
 }
 
 fn record(python: &Python, mode: &str) -> (Recording, Value) {
@@ -87,7 +94,7 @@ fn on_asyncio(python: &Python) {
 }
 
 fn on_uvloop(python: &Python) {
-    let mut command = pyobs_tests::command(with_uvloop(python).unwrap());
+    let mut command = pyobs_tests::command(with(python, "uvloop").unwrap());
     command.arg(workload("tasks.py"));
     server(record_command(command, "uvloop"));
 }
@@ -188,6 +195,38 @@ fn starving(python: &Python) {
     let seen_mean = json::number(finding, "/evidence/starved_s") / seen as f64;
     assert!((0.95 * mean..mean + 0.02).contains(&seen_mean), "{mean} s, seen {seen_mean} s");
     assert_eq!(json::count(finding, "/evidence/tasks_waiting"), json::list(&truth, "/all").len() as u64 - 1);
+}
+
+/// Greenlets that compute, and one that blocks the others.
+fn greenlets(python: &Python, module: &str) {
+    let mut command = pyobs_tests::command(with(python, module).unwrap());
+    command.arg(workload("tasks.py"));
+    let mode = if module == "gevent" { module } else { "greenlets" };
+    let (recording, truth) = record_command(command, mode);
+    let tasks = json::list(&recording.report, "/tasks");
+    let functions: BTreeSet<&str> = tasks.iter().map(|task| json::text(task, "/coroutine/function")).collect();
+    // The event loop and the thread's first greenlet are no tasks.
+    assert_eq!(functions, BTreeSet::from(["first", "second", "sleeper", "third"]), "{tasks:#?}");
+    assert!(tasks.iter().all(|task| task["kind"] == "greenlet" && task["name"].is_null()), "{tasks:#?}");
+    let cpu = truth["cpu_s"].as_object().unwrap();
+    let all: f64 = cpu.values().filter_map(Value::as_f64).sum();
+    let of = |name: &str| sum(&of_function(&recording, name), "/cpu_s");
+    let seen: f64 = cpu.keys().map(|name| of(name)).sum();
+    for (name, seconds) in cpu {
+        let (truth, seen) = (seconds.as_f64().unwrap() / all, of(name) / seen);
+        println!("  {name}: {:.1} % of the CPU time, {:.1} % seen", truth * 100.0, seen * 100.0);
+        assert!((truth - seen).abs() < POINTS, "{name}: {truth:.3}, seen {seen:.3}");
+    }
+    compare::within("CPU seconds of all of them", all, seen, 0.1);
+    let blocked = sum(&of_function(&recording, "sleeper"), "/blocked/total_s");
+    let truth = json::number(&truth, "/blocked_s/sleeper");
+    println!("  blocked for {truth:.2} s, {blocked:.2} s seen");
+    // The first sleep, of 60 ms, may come before the interpreter's unwind table is made.
+    assert!(blocked > (1.0 - BLOCKED) * truth - 0.06 && blocked < (1.0 + BLOCKED) * truth);
+    let findings = json::list(&recording.report, "/findings").iter();
+    let found: Vec<&Value> = findings.filter(|finding| finding["id"] == "tasks/blocked").collect();
+    let [finding] = found[..] else { panic!("{found:#?}") };
+    assert!(json::text(finding, "/summary").contains("blocked the greenlets of its thread for "), "{finding:#}");
 }
 
 fn alone(python: &Python) {

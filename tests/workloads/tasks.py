@@ -5,6 +5,7 @@ eager: a task that starts another eagerly (3.12 and newer).
 idle: tasks that all wait, from before pyobs looks.
 requests: more short tasks than pyobs keeps names for.
 alone: coroutines that no event loop runs.
+greenlets, gevent: greenlets that compute, and one that sleeps without giving way.
 starving: a task that computes for long at a time, and one that computes as much in short parts.
 
 Prints a JSON line with the CPU time of each task, and for how long each blocked the loop.
@@ -62,6 +63,49 @@ if MODE == "alone":
     while time.monotonic() < until:
         for coroutine in coroutines:
             coroutine.send(None)
+    print(json.dumps(facts), flush=True)
+    os._exit(0)
+
+if MODE in ("greenlets", "gevent"):
+
+    def first():
+        computes("first")
+
+    def second():
+        computes("second")
+
+    def third():
+        computes("third")
+
+    def sleeper():
+        while True:
+            blocks("sleeper", lambda: time.sleep(0.06))
+            for _ in range(2):
+                give()
+
+    def computes(name):
+        # C code that calls back lies between.
+        while True:
+            sorted([1], key=lambda _: spin(name, PARTS[name] / 4) or 0)
+            give()
+
+    everyone, until = [first, second, third, sleeper], time.monotonic() + SECONDS
+    if MODE == "gevent":
+        import gevent
+
+        give = lambda: gevent.sleep(0.02)
+        for work in everyone:
+            gevent.spawn(work)
+        gevent.sleep(SECONDS)
+    else:
+        import greenlet
+
+        main = greenlet.getcurrent()
+        give = main.switch
+        everyone = [greenlet.greenlet(work) for work in everyone]
+        while time.monotonic() < until:
+            for one in everyone:
+                one.switch()
     print(json.dumps(facts), flush=True)
     os._exit(0)
 

@@ -2,8 +2,10 @@
 //!
 //! The kernel side sends the frames of generators with every stack. The outermost frame of a run of them is that of a
 //! task's coroutine, so the task is known without a walk over all tasks. Only what asyncio calls it has to be looked up
-//! (`known.rs`).
+//! (`known.rs`). A stack that comes through code of the library greenlet below its outermost Python frame is that of a
+//! greenlet (`greenlets.rs`).
 
+mod greenlets;
 mod known;
 mod turns;
 
@@ -23,7 +25,7 @@ use self::known::{Alive, Known, Lookups};
 pub const SPEC: FamilySpec = FamilySpec {
     is_on_by_default: true,
     start,
-    ..FamilySpec::new(Family::Tasks, "which asyncio task runs or blocks its event loop")
+    ..FamilySpec::new(Family::Tasks, "which asyncio task or greenlet runs, or blocks its event loop")
 };
 
 /// Limits on the task names kept per coroutine function and process, and in total. A server may start a task for each
@@ -99,9 +101,15 @@ impl Collector for Tasks {
         let maps_read = context.processes.maps_read();
         let pid = stack.sample.header.pid;
         let (watched, _) = context.processes.get(pid)?;
+        if stack.sample.generators[0] == 0 && watched.greenlet().is_none() {
+            return None;
+        }
         let process = watched.id;
         let known = self.processes.entry(process).or_insert_with(|| Known::new(watched.pid));
-        let coroutine = known.coroutine(stack, watched)?;
+        let Some(coroutine) = known.coroutine(stack, watched) else {
+            let function = greenlets::first_function(stack, watched)?;
+            return self.names.identify((process, TaskKind::Greenlet), function, None, context);
+        };
         let name = known.name(coroutine.object, &mut self.lookups, watched, maps_read);
         let kind = known.runner();
         if let Some(turn) = known.turn(stack, coroutine.frame, watched) {

@@ -78,9 +78,6 @@ impl Collectors {
 
     /// Returns the task that ran where a stack was taken. Its Python frames are named.
     pub fn task_of(&mut self, stack: &Stack, context: &mut Context) -> Option<TaskId> {
-        if stack.sample.generators[0] == 0 {
-            return None;
-        }
         self.find(Family::Tasks)?.task_of(stack, context)
     }
 

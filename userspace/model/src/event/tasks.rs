@@ -13,27 +13,30 @@ pub enum TaskKind {
     Asyncio,
     /// A coroutine that something else runs, such as trio.
     Coroutine,
+    /// Of the library greenlet, on which gevent and eventlet are built.
+    Greenlet,
 }
 
 impl TaskKind {
-    pub const ALL: [Self; 2] = [Self::Asyncio, Self::Coroutine];
+    pub const ALL: [Self; 3] = [Self::Asyncio, Self::Coroutine, Self::Greenlet];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Asyncio => "asyncio",
             Self::Coroutine => "coroutine",
+            Self::Greenlet => "greenlet",
         }
     }
 }
 
-/// A named task, or the nameless tasks of one coroutine function together.
+/// A named task, or the nameless tasks of one function together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
     pub process: ProcessRef,
     pub kind: TaskKind,
     /// What asyncio calls it, such as `Task-7`. `None` if it stands for several tasks, or ended before it was looked up.
     pub name: Option<Arc<str>>,
-    /// The function of its outermost coroutine, at its first line.
+    /// The function of its outermost coroutine, or the one that the greenlet began with, at its first line.
     pub coroutine: FrameId,
 }
 

@@ -99,21 +99,27 @@ fn blocked(model: &Model, row: &BlockedRow, observed: Nanos) -> Option<Finding> 
         WaitReason::Lock => "a lock of threads",
         _ => "a call that waits",
     };
-    let is_asyncio = row.tasks.iter().any(|id| model.tasks().get(*id).is_some_and(|it| it.kind == TaskKind::Asyncio));
+    let kind = row.tasks.iter().find_map(|id| model.tasks().get(*id)).map_or(TaskKind::Coroutine, |task| task.kind);
+    let (held_up, advice) = match kind {
+        TaskKind::Asyncio => (
+            "the event loop",
+            "Await an asynchronous equivalent, or move the call to a thread with `asyncio.to_thread`.",
+        ),
+        TaskKind::Coroutine => ("the event loop", "Await an asynchronous equivalent, or move the call to a thread."),
+        TaskKind::Greenlet => (
+            "the greenlets of its thread",
+            "Use a call that switches to other greenlets, as after `gevent.monkey.patch_all()`, or move it to a thread.",
+        ),
+    };
     let detail = format!(
-        "The event loop did not turn for {total} of {whole}, because {line} was in {what}: {sleeps}, up to {longest} at \
-         a time, in {}{waiting}.",
+        "{line} was in {what} that blocked {held_up} for {total} of {whole}: {sleeps}, up to {longest} at a time, in \
+         {}{waiting}.",
         names(model, &row.tasks)
     );
-    let advice = if is_asyncio {
-        "Await an asynchronous equivalent, or move the call to a thread with `asyncio.to_thread`."
-    } else {
-        "Await an asynchronous equivalent, or move the call to a thread."
-    };
     Some(Finding {
         id: "tasks/blocked",
         severity: if share >= SERIOUS { Severity::Serious } else { Severity::Warning },
-        summary: format!("{line} blocked the event loop for {total} of {whole}, up to {longest} at a time{waiting}"),
+        summary: format!("{line} blocked {held_up} for {total} of {whole}, up to {longest} at a time{waiting}"),
         detail,
         advice: advice.to_owned(),
         process: Some(row.process),

@@ -17,7 +17,7 @@ tables! {
     TaskRow in "tasks" {
         #[key] id: TaskId = "number, from 0",
         process: ProcessRef = "`processes.id`",
-        kind: TaskKind = "`asyncio`, or `coroutine` for one that something else runs, such as trio",
+        kind: TaskKind = "`asyncio`, `greenlet`, or `coroutine` for one that something else runs, such as trio",
         name: Option<Arc<str>> = "the task's name, such as `Task-7`; NULL for all other tasks of the same coroutine together",
         coroutine: FrameId = "`frames.id`: the function of its outermost coroutine, at its first line",
     }
