@@ -32,6 +32,9 @@ pub fn cases() -> Vec<Case> {
         case("confined/by_a_user_namespace", user_namespace).needs(needs::program("unshare")),
         case("confined/by_a_docker_container", docker).needs(needs::program("unshare")),
         case("confined/by_a_docker_container_with_the_hosts_pids", docker_with_pids),
+        case("confined/not_by_a_docker_container_with_all_rights", docker_with_all_rights)
+            .needs(needs::program("unshare"))
+            .needs(python()),
         case("confined/by_a_limit_of_open_files", files).needs(needs::program("prlimit")),
         case("confined/without_a_right_that_it_needs", needed_rights).needs(python()),
         case("confined/without_a_right_that_it_can_spare", helpful_rights).needs(python()),
@@ -79,13 +82,36 @@ fn docker() {
     let caps = docker_capabilities();
     let within = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let confining: Vec<&str> = within.into_iter().chain(caps.iter().map(String::as_str)).collect();
-    refused(&confining, &["pid namespace", "--pid=host"]);
+    refused(&confining, &["pid namespace", "docker run --pid=host --privileged"]);
+    // A dump shows what can be read, and says how to see the rest.
+    let dump = run(below(&confining, &["dump"]));
+    let text = dump.succeeds().text();
+    assert!(!text.contains("cannot be read") || text.contains("docker run --pid=host --privileged"), "{text}");
 }
 
 fn docker_with_pids() {
     let caps = docker_capabilities();
     let confining: Vec<&str> = caps.iter().map(String::as_str).collect();
-    refused(&confining, &["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "sudo"]);
+    refused(&confining, &["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "docker run --pid=host --privileged"]);
+}
+
+/// A container with the host's pids and all rights has namespaces of its own, and neither tracefs nor control groups.
+fn docker_with_all_rights() {
+    const SETUP: &str = "mount -t sysfs -o ro sysfs /sys; exec \"$@\"";
+    let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
+    spin.wait_for("ready");
+    let within = ["unshare", "--mount", "--uts", "--ipc", "--net", "--cgroup", "sh", "-c", SETUP, "sh"];
+    let folder = Folder::new();
+    let file = folder.join("a.pyobs");
+    let pid = spin.pid().to_string();
+    let options = ["record", "--duration", "1", "--rate", "499", "--pid", &pid, "-o", file.to_str().unwrap()];
+    run(below(&within, &options)).succeeds();
+    let report = run(pyobs(["report".as_ref(), "--json".as_ref(), file.as_os_str()]));
+    let report = json::parse(report.succeeds().text());
+    let hot = json::list(&report, "/frames").iter().find(|row| row["frame"]["function"] == "hot_function");
+    assert!(hot.is_some_and(|row| json::count(row, "/total") > 50), "{:#}", report["stacks"]);
+    let dump = run(below(&within, &["dump", "--pid", &pid]));
+    assert!(dump.succeeds().text().contains("hot_function"), "{dump:#?}");
 }
 
 fn docker_capabilities() -> [String; 3] {
@@ -112,7 +138,7 @@ fn needed_rights() {
     {
         let confining = without(rights);
         let confining: Vec<&str> = confining.iter().map(String::as_str).collect();
-        refused(&confining, &[name, "sudo setcap "]);
+        refused(&confining, &[name, "docker run "]);
     }
 }
 

@@ -43,7 +43,7 @@ pub use self::saved::Saved;
 use self::threads::Clock;
 use crate::files::Files;
 use crate::machine::{self, Facts, NoTarget};
-use crate::native;
+use crate::{native, rights};
 
 /// Attempts to read native stacks before their threads run on.
 const TRIES: usize = 4;
@@ -69,8 +69,8 @@ pub enum DumpError {
     NoContainer(String, String),
     #[error("/proc cannot be read: {0}")]
     Proc(#[from] std::io::Error),
-    #[error("the memory of {0} cannot be read; run pyobs as root")]
-    NoRights(String),
+    #[error("the memory of {0} cannot be read; {1}")]
+    NoRights(String, String),
 }
 
 /// Dumps every selected process. `saved` is what the kernel can say beyond /proc, or why it does not.
@@ -96,12 +96,12 @@ pub fn take(options: &Options, saved: Result<Saved, String>) -> Result<Dump, Dum
     if unreadable > 0 {
         let them = plural(unreadable, "process", "processes");
         if processes.is_empty() && !options.pids.is_empty() {
-            return Err(DumpError::NoRights(them));
+            return Err(DumpError::NoRights(them, rights::todo()));
         }
-        notes.push(if rustix::process::geteuid().is_root() {
-            format!("The memory of {them} cannot be read, not even by root.")
+        notes.push(if !rights::may_read_memory() {
+            format!("The memory of {them} cannot be read; to see all, {}.", rights::todo())
         } else {
-            format!("The memory of {them} cannot be read by this user; run pyobs as root to see all.")
+            format!("The memory of {them} cannot be read, not even by root.")
         });
     }
     if processes.is_empty() && !options.containers.is_empty() {

@@ -98,12 +98,35 @@ pub fn may_probe() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
+/// Whether the memory of other users' processes can be read.
+pub fn may_read_memory() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
+}
+
 pub fn needed() -> impl Iterator<Item = &'static str> {
     needed_rights().into_iter().map(|right| right.name)
 }
 
+/// What a container takes in which pyobs has all rights.
+pub const CONTAINER: &str = "docker run --pid=host --privileged";
+
+/// What to do about missing privileges. Root has all of them but in a container.
+pub fn todo() -> String {
+    if rustix::process::geteuid().is_root() {
+        return format!("start the container with `{CONTAINER}`");
+    }
+    format!("run pyobs as root with sudo, or give it these rights once: {}", setcap())
+}
+
+/// Who lacks privileges, and which.
+pub fn lack(lacking: &Lacking) -> String {
+    let who = if rustix::process::geteuid().is_root() { "root, as in a container," } else { "this user" };
+    let named: Vec<_> = lacking.iter().map(|(name, without)| format!("{name} ({without})")).collect();
+    format!("{who} lacks {}", named.join(", "))
+}
+
 /// A command that lets ordinary users run this program, with as few capabilities as possible.
-pub fn setcap() -> String {
+fn setcap() -> String {
     let sampling = if paranoia() > PARANOIA_MAX { "cap_sys_admin" } else { "cap_perfmon" };
     let program = fs::read_link("/proc/self/exe").map_or("pyobs".to_owned(), |path| path.display().to_string());
     format!(

@@ -8,7 +8,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::{ALL, Area, Check, Status};
 use crate::kernel::release;
 use crate::registry;
-use crate::rights::{self, Lacking, Namespace};
+use crate::rights::{self, Namespace};
 
 /// What does not work if the user may not probe functions.
 static WITHOUT_PROBES: LazyLock<String> = LazyLock::new(|| {
@@ -35,7 +35,7 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
         "process namespace",
         Namespace::Pid,
         "the kernel's process ids are not those seen here",
-        "run pyobs on the host, or in a container started with `--pid=host`",
+        &format!("run pyobs on the host, or start the container with `{}`", rights::CONTAINER),
     );
     if Namespace::User.may_be_first() {
         capability_checks(&mut area);
@@ -45,24 +45,22 @@ pub(super) fn examine(checks: &mut Vec<Check>) {
 }
 
 fn capability_checks(area: &mut Area<'_>) {
-    let words = |lacking: &Lacking| {
-        lacking.iter().map(|(name, without)| format!("{name} ({without})")).collect::<Vec<_>>().join(", ")
-    };
     let lacking = rights::lacking_needed();
     if lacking.is_empty() {
         let names: Vec<_> = rights::needed().collect();
         let who = if rustix::process::geteuid().is_root() { "root" } else { "not root" };
         area.works("capabilities", ALL, format!("{who}, with all that is needed: {}", names.join(", ")));
     } else {
-        let todo = format!("run it as root, or once `{}`", rights::setcap());
-        area.lacks("capabilities", ALL, Status::Missing, format!("this user lacks {}", words(&lacking)), todo);
+        area.lacks("capabilities", ALL, Status::Missing, rights::lack(&lacking), rights::todo());
         return;
     }
     let lacking = rights::lacking_helpful(&WITHOUT_PROBES);
     if lacking.is_empty() {
         area.works("further capabilities", ALL, "nothing is hidden from this user");
     } else {
-        area.lacks("further capabilities", ALL, Status::Degraded, words(&lacking), "run it as root to see that, too");
+        // `setcap` gives only what is needed.
+        let todo = if rustix::process::geteuid().is_root() { rights::todo() } else { "run it as root".to_owned() };
+        area.lacks("further capabilities", ALL, Status::Degraded, rights::lack(&lacking), todo);
     }
 }
 

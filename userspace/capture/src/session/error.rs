@@ -3,6 +3,7 @@
 use crate::kernel::object::ObjectError;
 use crate::kernel::sideband::SidebandError;
 use crate::machine::NoTarget;
+use crate::rights;
 
 /// Why a capture could not start.
 #[derive(Debug, thiserror::Error)]
@@ -14,15 +15,16 @@ pub enum StartError {
     #[error(transparent)]
     Target(#[from] NoTarget),
     #[error(
-        "this is a pid namespace, as in a container, where processes have other numbers than the kernel's; run pyobs on the host, or in a container with the host's pids (--pid=host)"
+        "this is a pid namespace, as in a container, where processes have other numbers than the kernel's; run pyobs on the host, or start the container with `{}`",
+        rights::CONTAINER
     )]
     PidNamespace,
     #[error(
         "this is a user namespace, as in a rootless container, where root has no rights over the machine; run pyobs on the host with sudo"
     )]
     UserNamespace,
-    #[error("this user lacks {lacking}; run pyobs as root with sudo, or give it these rights once: {setcap}")]
-    NoRights { lacking: String, setcap: String },
+    #[error("{lack}; {todo}")]
+    NoRights { lack: String, todo: String },
     #[error(
         "the kernel is locked down (mode confidentiality), so BPF programs may not read memory; start it with lockdown=integrity or lockdown=none"
     )]

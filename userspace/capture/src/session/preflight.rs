@@ -20,8 +20,7 @@ pub(super) fn check() -> Result<(), StartError> {
     }
     let lacking = rights::lacking_needed();
     if !lacking.is_empty() {
-        let named: Vec<_> = lacking.iter().map(|(name, without)| format!("{name} ({without})")).collect();
-        return Err(StartError::NoRights { lacking: named.join(", "), setcap: rights::setcap() });
+        return Err(StartError::NoRights { lack: rights::lack(&lacking), todo: rights::todo() });
     }
     if rights::is_locked_down() {
         return Err(StartError::Lockdown);

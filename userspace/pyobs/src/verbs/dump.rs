@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
         native: arguments.native,
     };
     let dump = dump::take(&options, saved).map_err(|error| match error {
-        dump::DumpError::NoRights(_) => Failure::Lacking(error.to_string()),
+        dump::DumpError::NoRights(..) => Failure::Lacking(error.to_string()),
         _ => Failure::failed(error),
     })?;
     let text = if arguments.json {
