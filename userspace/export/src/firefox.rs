@@ -119,7 +119,7 @@ impl<'a> FirefoxBuilder<'a> {
         }
         let state = self.model.process(process)?;
         let begun = timestamp(state.process.started.unwrap_or_default());
-        let process_name = names::process_and_main(self.model, process, &state.process);
+        let process_name = names::process_and_main(self.model, process, state);
         let name = names::thread(self.model, process, tid);
         let profile = &mut self.profile;
         let handle = *self.processes.entry(process).or_insert_with(|| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use pyobs_model::views::Unit;
-use pyobs_model::{FrameKind, Model, Process};
+use pyobs_model::{FrameKind, Model, ProcessState};
 
 use crate::{Error, Options, Weight, names};
 
@@ -62,15 +62,15 @@ impl NameTable {
 
 impl FoldedStacks {
     pub(crate) fn new(model: &Model, options: &Options) -> Self {
-        Self::with(model, options, names::process)
+        Self::with(model, options, names::process_in_container)
     }
 
     /// Merges the processes of a program.
     pub(crate) fn of_programs(model: &Model, options: &Options) -> Self {
-        Self::with(model, options, names::program)
+        Self::with(model, options, |state| names::program(&state.process))
     }
 
-    fn with(model: &Model, options: &Options, name: fn(&Process) -> String) -> Self {
+    fn with(model: &Model, options: &Options, name: fn(&ProcessState) -> String) -> Self {
         let mut names = NameTable::default();
         let (mut processes, mut frames) = (HashMap::new(), HashMap::new());
         let mut nodes = vec![FoldedNode::default()];
@@ -82,7 +82,7 @@ impl FoldedStacks {
         };
         for (key, count) in options.weight.sums(model, &options.selection) {
             let Some(state) = model.process(key.process) else { continue };
-            let process = *processes.entry(key.process).or_insert_with(|| names.id(name(&state.process), None));
+            let process = *processes.entry(key.process).or_insert_with(|| names.id(name(state), None));
             let mut at = 0;
             nodes[at].add(count);
             let stack = options.native.frames(model, key.stack).filter_map(|id| {

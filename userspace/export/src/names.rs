@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pyobs_model::views::{Role, Weight, role};
-use pyobs_model::{Frame, FrameKind, Model, Process, ProcessRef, Tid, Waker};
+use pyobs_model::{Frame, FrameKind, Model, Process, ProcessRef, ProcessState, Tid, Waker};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -16,6 +16,19 @@ const KTHREADD: u32 = 2;
 /// `python3.12 (4242)`.
 pub(crate) fn process(process: &Process) -> String {
     format!("{} ({})", program(process), process.pid)
+}
+
+/// `[web] python3.12 (4242)` for a process in a container.
+pub(crate) fn process_in_container(state: &ProcessState) -> String {
+    in_container(state, process(&state.process))
+}
+
+/// Puts the container before the name of a process.
+fn in_container(state: &ProcessState, name: String) -> String {
+    match &state.placement.container {
+        Some(container) => format!("[{}] {name}", element(container.short_name())),
+        None => name,
+    }
 }
 
 /// `python3.12`.
@@ -32,6 +45,11 @@ pub(crate) fn program_and_script(process: &Process) -> String {
         Some(script) => format!("{program} {}", escape::line(&script, MAX_NAME)),
         None => program,
     }
+}
+
+/// `[web] python3.12 main.py`, likewise.
+pub(crate) fn program_in_container(state: &ProcessState) -> String {
+    in_container(state, program_and_script(&state.process))
 }
 
 /// What an interpreter runs. Follows CPython's parsing of its command line (Modules/main.c, `python --help`).
@@ -113,8 +131,8 @@ pub(crate) fn waker(model: &Model, waker: &Waker) -> String {
 }
 
 /// `python3.12 main.py (event_loop)`, for viewers that show a main thread under the name of its process.
-pub(crate) fn process_and_main(model: &Model, process: ProcessRef, of: &Process) -> String {
-    with_role(&program_and_script(of), role(model, process, Tid(of.pid.0)))
+pub(crate) fn process_and_main(model: &Model, process: ProcessRef, of: &ProcessState) -> String {
+    with_role(&program_in_container(of), role(model, process, Tid(of.process.pid.0)))
 }
 
 fn with_role(name: &str, role: Option<Role>) -> String {

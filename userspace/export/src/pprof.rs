@@ -12,7 +12,7 @@ use prost::Message;
 use pyobs_model::{FrameId, FrameKind, Model, Place, ProcessRef, Selection, Tid};
 
 use self::proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use crate::escape::{self, MAX_NAME};
+use crate::escape::{self, MAX_NAME, element};
 use crate::{Error, Options, Weight, names};
 
 /// The most programs that are listed by name. More are only counted.
@@ -188,7 +188,13 @@ impl<'a> PprofBuilder<'a> {
         }
         let Some(state) = self.model.process(process) else { return Vec::new() };
         let thread = names::thread(self.model, process, tid);
-        let texts = [("process", names::process(&state.process)), ("thread", thread)];
+        let mut texts = vec![("process", names::process(&state.process)), ("thread", thread)];
+        if let Some(container) = &state.placement.container {
+            let name = Some(container.short_name());
+            let more =
+                [("container", name), ("pod", container.pod.as_deref()), ("namespace", container.namespace.as_deref())];
+            texts.extend(more.into_iter().filter_map(|(key, text)| Some((key, element(text?).into_owned()))));
+        }
         let numbers = [("pid", state.process.pid.0), ("tid", tid.0)];
         let mut label = Vec::new();
         for (key, text) in texts {

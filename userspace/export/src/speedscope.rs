@@ -141,5 +141,5 @@ fn shared(frame: &Frame, lines: bool) -> SharedFrame {
 
 fn thread(model: &Model, process: ProcessRef, tid: Tid) -> String {
     let Some(state) = model.process(process) else { return tid.to_string() };
-    format!("{}, {}", names::process(&state.process), names::thread(model, process, tid))
+    format!("{}, {}", names::process_in_container(state), names::thread(model, process, tid))
 }

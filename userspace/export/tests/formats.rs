@@ -35,6 +35,25 @@ fn example() -> Model {
     it.model
 }
 
+#[test]
+fn a_process_has_its_container_in_every_format() {
+    let mut it = ModelBuilder::new("build-host");
+    it.process(0, 4242, "/usr/bin/python3.12 main.py", &[(4242, "MainThread")]);
+    it.container(0, "shop-web");
+    it.samples(0, 4242, 10, Outcome::Complete, &[frame(FrameKind::Python, "main", "/srv/main.py", 1, 1)]);
+    for format in Format::ALL {
+        let mut out = Vec::new();
+        export(&it.model, *format, &Options::default(), &mut out).unwrap();
+        if *format == Format::Pprof {
+            let mut packed = flate2::read::GzDecoder::new(out.as_slice());
+            let mut unpacked = Vec::new();
+            std::io::Read::read_to_end(&mut packed, &mut unpacked).unwrap();
+            out = unpacked;
+        }
+        assert!(out.windows(8).any(|bytes| bytes == b"shop-web"), "{format}");
+    }
+}
+
 /// Hostile names, used for processes, threads and frames alike.
 fn hostile() -> Model {
     let names = [
@@ -52,6 +71,7 @@ fn hostile() -> Model {
     let mut it = ModelBuilder::new("</text><script>\u{1b}]0;x\u{7}");
     for (name, id) in names.iter().zip(0..) {
         it.process(id, id, name, &[(id, name)]);
+        it.container(id, name);
         let mut stack: Vec<Frame> = Vec::new();
         for other in &names {
             stack.push(frame(FrameKind::Python, other, name, 3, 3));

@@ -17,7 +17,7 @@ macro_rules! actions {
 actions! {
     NextScreen PreviousScreen
     Up Down Left Right PageUp PageDown First Last
-    Open Back Threads Expand Collapse
+    Open Back Threads Expand Collapse Tree
     SortNext SortPrevious SortOwn SortTotal SortName
     SaveRows SaveFlight By Group Fold Measure Calls
     ZoomIn ZoomOut Mark

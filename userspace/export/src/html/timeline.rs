@@ -103,7 +103,7 @@ fn draw(model: &Model, selection: &Selection, span: TimelineSpan) -> Picture {
     }
     for (process, lanes) in processes {
         let Some(state) = model.process(process) else { continue };
-        let name = names::process(&state.process);
+        let name = names::process_in_container(state);
         picture.add(17, html! { text.process x="0" y=(picture.y + 12) { (text(&name)) } });
         for (tid, lane) in lanes {
             picture.add_lane(&names::thread(model, process, tid), &lane);

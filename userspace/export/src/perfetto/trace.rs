@@ -80,8 +80,9 @@ impl<'a> TraceWriter<'a> {
             Track::Shed(family) => descriptor.name = text(&format!("pyobs sheds: {family}")),
             Track::LeftOut => descriptor.name = text("left out"),
             Track::Process(process) => {
-                let state = self.model.process(process).map(|state| &state.process);
-                let (pid, process_name) = (state.and_then(|it| number(it.pid.0)), state.map(names::program_and_script));
+                let state = self.model.process(process);
+                let pid = state.and_then(|state| number(state.process.pid.0));
+                let process_name = state.map(names::program_in_container);
                 descriptor.process = Some(ProcessDescriptor { pid, process_name });
             }
             Track::Thread(process, tid) => {

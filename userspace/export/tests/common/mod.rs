@@ -87,6 +87,12 @@ impl ModelBuilder {
         }
     }
 
+    pub fn container(&mut self, id: u32, name: &str) {
+        let container = Container { id: "4f".repeat(32), name: Some(name.to_owned()), ..Container::default() };
+        let placement = Placement { container: Some(container.into()), ..Placement::default() };
+        self.model.apply(&Event::Placement { process: ProcessRef(id), placement });
+    }
+
     pub fn stack(&mut self, stack: &[Frame]) -> StackId {
         let mut ids = Vec::new();
         for frame in stack {

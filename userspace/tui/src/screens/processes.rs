@@ -3,7 +3,7 @@
 mod line;
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use pyobs_model::families::cpu::CpuSum;
 use pyobs_model::views::{self, Groups};
@@ -43,6 +43,7 @@ static ABOUT: About = About {
             ),
             bind(&[Key::Right], Action::Expand, "", "show the threads, or the processes of a group"),
             bind(&[Key::Left], Action::Collapse, "", "hide the threads, or the processes of a group"),
+            bind(&[Key::Char('c')], Action::Tree, "tree", "show or hide which process is whose child"),
             GROUP,
             SORT_NEXT,
             SORT_PREVIOUS,
@@ -66,6 +67,9 @@ enum ProcessSort {
 struct ProcessTable {
     /// The processes whose threads are shown, and the groups whose processes are.
     open: HashSet<(ProcessRef, bool)>,
+    is_tree: bool,
+    /// By process: its parent, if that is a row too.
+    parents: HashMap<ProcessRef, ProcessRef>,
     seconds: f64,
     /// The end of the time range that the rows cover.
     end: Nanos,
@@ -97,6 +101,7 @@ impl Table for ProcessTable {
         let rows = views::processes(model, &all_processes);
         let watched: f64 = rows.iter().map(|row| self.cpu_percent(row.cpu) / 100.0).sum();
         self.machine = model.load().busy(&all_processes).map(|machine| (machine.max(watched), watched));
+        self.parents = line::parents(model, &rows);
         if ui.look.group.merges_processes() {
             return Some(line::grouped(model, ui.look.group, &rows, self.end));
         }
@@ -155,6 +160,9 @@ impl Table for ProcessTable {
         };
         let mut processes: Vec<usize> = (0..rows.len()).filter(is_shown).collect();
         self.sort(&mut processes, rows, sort, model);
+        if self.is_tree && !has_groups {
+            processes = line::as_tree(&processes, rows, &self.parents);
+        }
         let with_those_below = processes.into_iter().flat_map(|index| {
             let (process, is_group) = (rows[index].picked.process, rows[index].group.is_some());
             let is_below = |at: &usize| match is_group {
@@ -247,7 +255,10 @@ impl Table for ProcessTable {
                 let ended = if state.ended.is_some() { "ended: " } else { "" };
                 // Without a column of its own, the container comes first.
                 let container = container(state).filter(|_| widths.container == 0).map(|it| format!("[{it}] "));
-                row.rest(&format!("{ended}{}{}", container.unwrap_or_default(), head_of_command(state)), style);
+                let has_branch = self.is_tree && !ui.look.group.merges_processes();
+                let branch = if has_branch { line::branch(line.picked.process, &self.parents) } else { String::new() };
+                let (container, command) = (container.unwrap_or_default(), head_of_command(state));
+                row.rest(&format!("{branch}{ended}{container}{command}"), style);
             }
             Some(tid) => {
                 row.right(4, "", style);
@@ -321,6 +332,10 @@ impl Screen for ProcessesScreen {
 
     fn act(&mut self, action: Action, model: &Model, ui: &Ui) -> Effect {
         let selected = self.list.selected().copied();
+        if action == Action::Tree {
+            self.list.table.is_tree ^= true;
+            return Effect::Rows;
+        }
         let open = &mut self.list.table.open;
         if action == Action::Group {
             return stacks::next_group(ui.look, &stacks::GROUPS);
@@ -359,13 +374,14 @@ impl Screen for ProcessesScreen {
         let is_group = self.list.selected().is_some_and(|(_, is_group)| *is_group);
         match action {
             Action::Open if is_group => "processes",
-            Action::Threads if ui.look.group.merges_processes() => "",
+            Action::Threads | Action::Tree if ui.look.group.merges_processes() => "",
             _ => usual,
         }
     }
 
     fn chips(&self, ui: &Ui) -> Vec<Chip> {
-        stacks::group_chip(ui.look, &stacks::GROUPS).into_iter().collect()
+        let tree = self.list.table.is_tree && !ui.look.group.merges_processes();
+        stacks::group_chip(ui.look, &stacks::GROUPS).into_iter().chain(tree.then_some(Chip(3, "tree"))).collect()
     }
 }
 

@@ -33,6 +33,7 @@ at_sizes!(evidence_of_a_segment, [USUAL], Bench::watching, "↓↓↓\n");
 at_sizes!(evidence_of_a_line, [USUAL, LARGE], Bench::watching, "↓↓\n\n");
 at_sizes!(processes, [USUAL, LARGE], Bench::live, "1");
 at_sizes!(processes_with_threads, [USUAL, LARGE], Bench::live, "1t");
+at_sizes!(processes_as_a_tree, [USUAL], Bench::live, "1c");
 at_sizes!(processes_by_command, [USUAL], Bench::live, "1S");
 at_sizes!(frames, [USUAL, LARGE], Bench::live, "2");
 at_sizes!(frames_by_function, [USUAL, LARGE], Bench::live, "2l");

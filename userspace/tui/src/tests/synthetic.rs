@@ -99,7 +99,7 @@ pub(crate) fn events() -> Vec<Event> {
     for (id, state) in (0..).map(ProcessRef).zip([
         process(4242, Some("3.12.1"), "/srv/app/.venv/bin/python3 -m train --epochs 40"),
         process(918, Some("3.11.2"), "/usr/bin/python3 /usr/bin/gunicorn shop.wsgi"),
-        process(77120, Some("3.8.20"), "python3.8 idle.py"),
+        Process { ppid: Pid(918), ..process(77120, Some("3.8.20"), "python3.8 idle.py") },
         process(77121, Some("3.13.1"), "python3.13 gone.py"),
     ]) {
         events.push(Event::Process { id, process: state });
