@@ -109,6 +109,7 @@ fn pictures_of_the_documentation_are_up_to_date() {
     for (name, mut bench, keys) in [
         ("overview", of(synthetic::sharing()), ""),
         ("processes", of(synthetic::sharing()), "1t↓"),
+        ("containers", of(synthetic::events()), "1gg\n"),
         ("frames", of(synthetic::sharing()), "2"),
         ("frame", of(synthetic::sharing()), "2t↓\n"),
         ("flame", of(synthetic::sharing()), "3↓↓"),
