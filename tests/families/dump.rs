@@ -28,6 +28,11 @@ fn main() -> ExitCode {
             case(format!("{}::{what}", python.name()), move || body(&python)).needs(needs::root())
         };
         cases.push(for_this("sleeping_threads_are_where_faulthandler_finds_them", stacks::sleeping_threads));
+        let is_known = match python.minor() {
+            ..=13 if python.root.is_none() => stacks::py_spy().map(|_| ()),
+            _ => Err("py-spy does not know it".to_owned()),
+        };
+        cases.push(for_this("sleeping_threads_are_where_py_spy_finds_them", stacks::as_py_spy).needs(is_known));
         cases.push(for_this("stacks_of_a_running_thread_are_possible", stacks::running_thread));
         let natives = for_this("native_frames_are_as_gdb_finds_them", native::natives);
         // gdb looks for files where we do.
@@ -41,10 +46,11 @@ fn main() -> ExitCode {
             cases.push(for_this("deadlocks_are_found_with_their_lines", waits::deadlocks));
         }
     }
-    let few: [(&str, Body); 9] = [
+    let few: [(&str, Body); 10] = [
         ("locks_taken_in_one_order_are_no_deadlock", waits::order),
         ("a_full_pipe_and_a_wait_for_the_child_are_a_deadlock", waits::pipe),
         ("a_connection_has_its_other_end", waits::socket),
+        ("a_unix_socket_has_its_other_end", waits::unix),
         ("a_file_lock_has_its_holder", waits::file_lock),
         ("a_semaphore_has_its_name", waits::semaphore),
         ("ended_and_stopped_children_are_named", waits::children),

@@ -39,15 +39,20 @@ fn main() -> ExitCode {
         cases.push(of_this("tasks_that_all_wait_are_listed", idle).needs(has_names()).needs(needs::few(python)));
         cases.push(of_this("an_eager_task_counts_for_itself", eager).needs(minor(12)).needs(needs::few(python)));
         cases.push(of_this("short_tasks_are_summed_up", requests).needs(has_names()).needs(needs::few(python)));
-        cases.push(of_this("a_task_that_computes_for_long_is_found", starving).needs(has_names()));
-        for module in ["greenlet", "gevent"] {
-            let body = move |python: &Python| greenlets(python, module);
-            let python = python.clone();
-            let has_it = with(&python, module).map(|_| ());
-            let name = format!("{}::{module}_runs_what_its_greenlets_began_with", python.name());
-            cases.push(case(name, move || body(&python)).needs(needs::root()).needs(every.clone()).needs(has_it));
+        cases.push(
+            of_this("a_task_that_computes_for_long_is_found", starving).needs(has_names()).needs(needs::few(python)),
+        );
+        for (module, needs_all) in [("greenlet", needs::few(python)), ("gevent", Ok(()))] {
+            let body = {
+                let python = python.clone();
+                move || greenlets(&python, module)
+            };
+            let one = case(format!("{}::{module}_runs_what_its_greenlets_began_with", python.name()), body);
+            cases.push(one.needs(needs::root()).needs(needs_all).needs(with(python, module).map(|_| ())));
         }
-        cases.push(of_this("coroutines_without_a_loop_are_told_apart", alone).needs(minor(6)));
+        cases.push(
+            of_this("coroutines_without_a_loop_have_their_own_time", alone).needs(minor(6)).needs(needs::few(python)),
+        );
     }
     pyobs_tests::run(cases)
 }

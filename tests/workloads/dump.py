@@ -8,6 +8,7 @@ gil           a thread that sleeps with the GIL, and threads that want it
 calls         recursion of two kinds, one after the other
 pipe          a child that writes to a pipe which its parent does not read, because it waits for the child's end
 socket        a process that reads from a connection to its child
+unix          a process that reads from a multiprocessing.Pipe to its child
 lockf FILE    a process that has a lock on FILE, and one that wants it
 semaphore     a process that waits for a multiprocessing.Semaphore that nobody releases
 children      a child that has ended, and one that is stopped
@@ -251,6 +252,20 @@ def socket():
     server.close()
     begin("read", lambda: connection.recv(1))
     announce(child=child, port=connection.getpeername()[1])
+    stay()
+
+
+def unix():
+    import multiprocessing
+
+    ours, theirs = multiprocessing.Pipe()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        time.sleep(1000)
+    theirs.close()
+    begin("read", ours.recv)
+    announce(child=child)
     stay()
 
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
-use pyobs_tests::{Python, Workload, command, json, workload};
+use pyobs_tests::{Python, Workload, command, json, needs, workload};
+use serde_json::Value;
 
 use super::{dump, frames, named, process, start, thread};
 
@@ -59,6 +61,36 @@ pub fn sleeping_threads(python: &Python) {
     assert!(asleep <= after - since + 0.02 && asleep > 0.5 * (before - since), "{since} {before} {asleep} {after}");
     let made = &json::list(named(&dump, &facts, "sleep"), "/stack").last().unwrap();
     assert_eq!(json::text(made, "/source"), "time.sleep(1000)");
+}
+
+/// The py-spy of the environment that has one.
+pub fn py_spy() -> Result<PathBuf, String> {
+    let venv = needs::python("3.12")?.venv.ok_or("CPython 3.12 has no environment")?;
+    let program = venv.with_file_name("py-spy");
+    if program.is_file() { Ok(program) } else { Err("the environment of CPython 3.12 has no py-spy".to_owned()) }
+}
+
+/// Compares the frames of all threads with what py-spy finds.
+pub fn as_py_spy(python: &Python) {
+    let (program, facts) = start(python, &["threads"]);
+    let pid = json::count(&facts, "/pid");
+    let dump = dump(program.pid());
+    let mut py_spy = command(py_spy().unwrap());
+    py_spy.args(["dump", "--json", "--pid", &pid.to_string()]);
+    let ended = Workload::start(py_spy).wait();
+    let truths = json::parse(&ended.stdout);
+    let truths = truths.as_array().unwrap_or_else(|| panic!("{ended:?}"));
+    assert!(truths.len() > 10, "{ended:?}");
+    for truth in truths {
+        let tid = json::count(truth, "/os_thread_id");
+        let frame = |frame: &Value| {
+            let name = json::text(frame, "/name");
+            let plain = name.rsplit('.').next().unwrap_or(name).to_owned();
+            (json::text(frame, "/filename").to_owned(), json::count(frame, "/line"), plain)
+        };
+        let truth: Vec<_> = json::list(truth, "/frames").iter().map(frame).collect();
+        assert_eq!(frames(thread(&dump, pid, tid)), truth, "{tid}");
+    }
 }
 
 /// `CLOCK_BOOTTIME` in seconds, to a hundredth.

@@ -115,6 +115,14 @@ pub fn socket(python: &Python) {
     assert_eq!(holders(reader), [json::count(&facts, "/child")]);
 }
 
+pub fn unix(python: &Python) {
+    let (program, facts) = start(python, &["unix"]);
+    let dump = dump(program.pid());
+    let reader = named(&dump, &facts, "read");
+    assert_eq!(reader.pointer("/awaits/what").unwrap(), "socket", "{reader:#}");
+    assert_eq!(holders(reader), [json::count(&facts, "/child")]);
+}
+
 pub fn file_lock(python: &Python) {
     let folder = Folder::new();
     let file = folder.join("lock");

@@ -98,13 +98,20 @@ pub struct Names {
     pub namespace: Option<String>,
 }
 
+/// Where the engines' files are: the root folder, and that of the host if pyobs runs in a container with the host's pids.
+const ROOTS: [&str; 2] = ["/", "/proc/1/root"];
+
 impl Named {
-    /// Names below a root folder, which is `/` except in tests.
-    pub fn names(&self, root: &Path) -> Names {
-        if let Some(uid) = &self.pod {
-            return pod_names(root, uid).unwrap_or_default();
+    /// Looks the names up in the engines' files.
+    pub fn names(&self) -> Names {
+        ROOTS.into_iter().find_map(|root| self.names_below(Path::new(root))).unwrap_or_default()
+    }
+
+    fn names_below(&self, root: &Path) -> Option<Names> {
+        match &self.pod {
+            Some(uid) => pod_names(root, uid),
+            None => docker(root, &self.id).or_else(|| podman(root, &self.id)),
         }
-        docker(root, &self.id).or_else(|| podman(root, &self.id)).unwrap_or_default()
     }
 }
 
@@ -224,20 +231,20 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         let of = |pod: Option<&str>| Named { engine: None, id: HEX.to_owned(), pod: pod.map(str::to_owned) };
-        assert_eq!(of(None).names(root.path()), Names::default());
+        assert_eq!(of(None).names_below(root.path()), None);
         write(
             "var/lib/containers/storage/overlay-containers/containers.json",
             &format!(r#"[{{"id":"{HEX}","names":["web"]}}]"#),
         );
-        assert_eq!(of(None).names(root.path()).name.as_deref(), Some("web"));
+        assert_eq!(of(None).names_below(root.path()).unwrap().name.as_deref(), Some("web"));
         write(
             &format!("var/lib/docker/containers/{HEX}/config.v2.json"),
             r#"{"Name":"/brave_curie","Config":{"Image":"python:3.12","Env":[]}}"#,
         );
-        let names = of(None).names(root.path());
+        let names = of(None).names_below(root.path()).unwrap();
         assert_eq!((names.name.as_deref(), names.image.as_deref()), (Some("brave_curie"), Some("python:3.12")));
         write(&format!("var/log/pods/prod_api-7d9f_{UID}/server/0.log"), "");
-        let names = of(Some(UID)).names(root.path());
+        let names = of(Some(UID)).names_below(root.path()).unwrap();
         let words = [names.namespace, names.pod_name, names.name].map(Option::unwrap_or_default);
         assert_eq!(words, ["prod", "api-7d9f", "server"]);
     }

@@ -17,14 +17,15 @@ mod natives;
 pub(crate) mod objects;
 pub(crate) mod pages;
 mod process;
-mod saved;
 mod sources;
 pub(crate) mod states;
+mod task_iterator;
 pub(crate) mod task_objects;
 pub(crate) mod tasks;
 mod tcp;
 mod thread_objects;
 mod threads;
+mod unix;
 mod values;
 
 use std::time::{Instant, SystemTime};
@@ -39,7 +40,7 @@ use self::containers::{Containers, Placed};
 use self::files::Everyone;
 use self::natives::Natives;
 use self::process::{Process, Unread};
-pub use self::saved::Saved;
+pub use self::task_iterator::TaskIterator;
 use self::threads::Clock;
 use crate::files::Files;
 use crate::machine::{self, Facts, NoTarget};
@@ -73,8 +74,8 @@ pub enum DumpError {
     NoRights(String, String),
 }
 
-/// Dumps every selected process. `saved` is what the kernel can say beyond /proc, or why it does not.
-pub fn take(options: &Options, saved: Result<Saved, String>) -> Result<Dump, DumpError> {
+/// Dumps every selected process. `iterator` is the loaded program, or why it could not be loaded.
+pub fn take(options: &Options, iterator: Result<TaskIterator, String>) -> Result<Dump, DumpError> {
     let begun = Instant::now();
     let taken = machine::utc(SystemTime::now());
     options.pids.iter().try_for_each(|pid| machine::check_target(*pid))?;
@@ -109,8 +110,8 @@ pub fn take(options: &Options, saved: Result<Saved, String>) -> Result<Dump, Dum
     }
     processes.sort_unstable_by_key(|process| process.pid);
     let mut natives = Natives { files: native::walk::Files::default(), shown: options.native };
-    match saved {
-        Ok(mut saved) => add_kept(&mut processes, &mut saved, &mut natives, &clock),
+    match iterator {
+        Ok(mut iterator) => add_listed(&mut processes, &mut iterator, &mut natives, &clock),
         Err(why) if options.native != Native::None => notes.push(format!("There are no native frames: {why}.")),
         Err(_) => {}
     }
@@ -149,13 +150,13 @@ pub fn take(options: &Options, saved: Result<Saved, String>) -> Result<Dump, Dum
 }
 
 /// Adds what only the kernel can say of threads. Those that run in between are read again, a few times.
-fn add_kept(processes: &mut [Process], saved: &mut Saved, natives: &mut Natives, clock: &Clock) {
+fn add_listed(processes: &mut [Process], iterator: &mut TaskIterator, natives: &mut Natives, clock: &Clock) {
     for _ in 0..TRIES {
-        let kept = saved.threads();
+        let listed = iterator.threads();
         let mut is_done = true;
         for process in &mut *processes {
             let files = (natives.shown != Native::None).then_some(&mut natives.files);
-            is_done &= process.add_kept(&kept, files, clock);
+            is_done &= process.add_listed(&listed, files, clock);
         }
         if is_done {
             break;

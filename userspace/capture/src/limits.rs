@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -14,10 +14,11 @@ use pyobs_model::{CpuLimit, Event, Limits, MemoryLimit, Nanos};
 
 use crate::containers::Group;
 
-/// Where control groups of version 2 are mounted, and those of two controllers of version 1.
-const NEW: &str = "/sys/fs/cgroup";
-const OLD_CPU: &str = "/sys/fs/cgroup/cpu";
-const OLD_MEMORY: &str = "/sys/fs/cgroup/memory";
+/// Where control groups are mounted.
+const ROOT: &str = "/sys/fs/cgroup";
+/// In it, the folders of two controllers of version 1.
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
 /// A larger memory limit means no limit: version 1 reports the largest number of pages then.
 const UNLIMITED: u64 = 1 << 60;
 /// Interval between two reads of a group with a limit, and of one without.
@@ -28,19 +29,23 @@ const READS_MAX: usize = 32;
 
 /// A group of a version, with its files.
 struct Files<'a> {
+    root: &'a Path,
     path: &'a str,
     is_old: bool,
 }
 
-impl Files<'_> {
-    fn read(&self, old: &str, file: &str) -> Option<String> {
-        let root = if self.is_old { old } else { NEW };
-        let folder: PathBuf = Path::new(root).join(self.path.trim_start_matches('/'));
-        fs::read_to_string(folder.join(file)).ok()
+impl<'a> Files<'a> {
+    fn of(path: &'a str, is_old: bool) -> Self {
+        Self { root: Path::new(ROOT), path, is_old }
+    }
+
+    fn read(&self, controller: &str, file: &str) -> Option<String> {
+        let root = if self.is_old { self.root.join(controller) } else { self.root.to_owned() };
+        fs::read_to_string(root.join(self.path.trim_start_matches('/')).join(file)).ok()
     }
 
     fn cpu(&self) -> Option<CpuLimit> {
-        let read = |file: &str| self.read(OLD_CPU, file);
+        let read = |file: &str| self.read(CPU, file);
         let micros = |text: &str| Some(Nanos(text.trim().parse::<u64>().ok()?.saturating_mul(1000)));
         let (quota, period) = if self.is_old {
             // -1 stands for no limit.
@@ -70,7 +75,7 @@ impl Files<'_> {
         } else {
             ("memory.max", "memory.current", "inactive_file", "memory.events")
         };
-        let read = |file: &str| self.read(OLD_MEMORY, file);
+        let read = |file: &str| self.read(MEMORY, file);
         let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
         let limit_bytes = number(limit).filter(|limit| *limit < UNLIMITED)?;
         let inactive = read("memory.stat").and_then(|stat| field(&stat, inactive)).unwrap_or(0);
@@ -95,7 +100,7 @@ fn with_those_above(path: &str) -> impl Iterator<Item = &str> {
 
 /// The limits that hold for a group: for CPU and memory each, its own, or that of the group next above that has one.
 pub fn of(group: &Group) -> (Option<CpuLimit>, Option<MemoryLimit>) {
-    let files = || with_those_above(&group.path).map(|path| Files { path, is_old: group.is_old });
+    let files = || with_those_above(&group.path).map(|path| Files::of(path, group.is_old));
     (files().find_map(|files| files.cpu()), files().find_map(|files| files.memory()))
 }
 
@@ -145,7 +150,7 @@ impl GroupLimits {
         let mut due: Vec<_> = self.known.iter_mut().filter(|(_, known)| is_due(known)).collect();
         due.sort_by_key(|(_, known)| known.due);
         for (path, known) in due.into_iter().take(READS_MAX) {
-            let files = Files { path, is_old: self.is_old };
+            let files = Files::of(path, self.is_old);
             let (cpu, memory) = (files.cpu(), files.memory());
             let is_limited = cpu.is_some() || memory.is_some();
             known.due = Nanos(now.0.saturating_add(if is_limited { EVERY.0 } else { EVERY_UNLIMITED.0 }));
@@ -166,6 +171,54 @@ mod tests {
     fn a_number_follows_its_whole_name() {
         let text = "oom 3\noom_kill 7\noom_group_kill 9\nbad x\n";
         assert_eq!(["oom_kill", "oom", "bad", "none"].map(|name| field(text, name)), [Some(7), Some(3), None, None]);
+    }
+
+    /// The files have what the kernel's documentation shows.
+    #[test]
+    fn both_versions_say_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |files: &[(&str, &str)]| {
+            for (file, text) in files {
+                let file = folder.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+        };
+        write(&[
+            ("web/cpu.max", "20000 100000\n"),
+            ("web/cpu.stat", "usage_usec 9\nnr_periods 30\nnr_throttled 7\nthrottled_usec 560000\nnr_bursts 0\n"),
+            ("web/memory.max", "268435456\n"),
+            ("web/memory.current", "100000000\n"),
+            ("web/memory.stat", "anon 1\ninactive_file 20000000\nactive_file 3\n"),
+            ("web/memory.events", "low 0\nhigh 0\nmax 4\noom 3\noom_kill 2\noom_group_kill 0\n"),
+            ("free/cpu.max", "max 100000\n"),
+            ("free/cpu.stat", "usage_usec 9\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n"),
+            ("free/memory.max", "max\n"),
+            ("cpu/web/cpu.cfs_quota_us", "20000\n"),
+            ("cpu/web/cpu.cfs_period_us", "100000\n"),
+            ("cpu/web/cpu.stat", "nr_periods 30\nnr_throttled 7\nthrottled_time 560000000\n"),
+            ("memory/web/memory.limit_in_bytes", "268435456\n"),
+            ("memory/web/memory.usage_in_bytes", "100000000\n"),
+            ("memory/web/memory.stat", "inactive_file 1\ntotal_inactive_file 20000000\n"),
+            ("memory/web/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            ("cpu/free/cpu.cfs_quota_us", "-1\n"),
+            ("cpu/free/cpu.cfs_period_us", "100000\n"),
+            ("memory/free/memory.limit_in_bytes", "9223372036854771712\n"),
+        ]);
+        let cpu = CpuLimit {
+            quota: Nanos(20_000_000),
+            period: Nanos(100_000_000),
+            periods: 30,
+            throttled_periods: 7,
+            throttled: Nanos(560_000_000),
+        };
+        let memory = MemoryLimit { limit_bytes: 268_435_456, used_bytes: 80_000_000, killed: 2 };
+        for is_old in [false, true] {
+            let files = |path| Files { root: folder.path(), path, is_old };
+            assert_eq!((files("/web").cpu(), files("/web").memory()), (Some(cpu), Some(memory)), "{is_old}");
+            assert_eq!((files("/free").cpu(), files("/free").memory()), (None, None), "{is_old}");
+            assert_eq!(files("/none").cpu(), None);
+        }
     }
 
     #[test]

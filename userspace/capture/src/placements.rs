@@ -1,7 +1,6 @@
 //! The user, control group and container of each process, and selecting processes by them.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -22,7 +21,7 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// The container that a control group belongs to, with its names.
 pub fn container(group: &Group) -> Option<Container> {
     let named = group.container()?;
-    let names = named.names(Path::new("/"));
+    let names = named.names();
     let Named { engine, id, pod } = named;
     Some(Container {
         engine: engine.map(str::to_owned),

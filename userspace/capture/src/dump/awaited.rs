@@ -11,8 +11,8 @@ use super::files::{self, End, Everyone, Stream};
 use super::locks::{Lock, Locks};
 use super::objects::Objects;
 use super::process::{Process, Thread};
-use super::tcp;
 use super::threads::Call;
+use super::{tcp, unix};
 use crate::machine;
 use crate::memory::Memory;
 use crate::process_maps::lines;
@@ -189,8 +189,8 @@ fn stream(process: &Process, descriptor: u64, reads: bool, everyone: &Everyone) 
     let (what, name, mut pids) = match Stream::of(&link)? {
         Stream::Socket(inode) => {
             let remote = tcp::remote(process.pid, inode);
-            let ends =
-                remote.and_then(|remote| remote.socket).map_or(&[][..], |end| everyone.ends(Stream::Socket(end)));
+            let peer = remote.map_or_else(|| unix::peer(inode), |remote| remote.socket);
+            let ends = peer.map_or(&[][..], |end| everyone.ends(Stream::Socket(end)));
             let name = remote.map_or(link, |remote| remote.address.to_string());
             (What::Socket, name, ends.iter().map(|end| end.pid).collect::<Vec<u32>>())
         }

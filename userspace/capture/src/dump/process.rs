@@ -15,9 +15,9 @@ use super::names::Codes;
 use super::natives::Natives;
 use super::objects::Objects;
 use super::pages::Pages;
-use super::saved::Kept;
 use super::sources::Sources;
 use super::states::{self, Gil, State as ThreadState};
+use super::task_iterator::Listed;
 use super::thread_objects;
 use super::threads::{self, Clock, Kernel};
 use crate::cpython::attached::{Attachment, NotAttached};
@@ -138,20 +138,25 @@ impl Process {
 
     /// Takes over what only the kernel can say of its threads. Returns whether that is of the same moment as the rest; a
     /// thread that has run meanwhile is read again, and needs another turn.
-    pub fn add_kept(&mut self, kept: &HashMap<u32, Kept>, natives: Option<&mut NativeFiles>, clock: &Clock) -> bool {
+    pub fn add_listed(
+        &mut self,
+        listed: &HashMap<u32, Listed>,
+        natives: Option<&mut NativeFiles>,
+        clock: &Clock,
+    ) -> bool {
         let memory = Pages::new(self.pid);
         let until = Instant::now() + TIME_MAX;
         let (mut natives, mut is_done) = (natives, true);
         for index in 0..self.threads.len() {
             let Thread { kernel, native, .. } = &mut self.threads[index];
-            let Some(kept) = kept.get(&kernel.tid) else { continue };
+            let Some(listed) = listed.get(&kernel.tid) else { continue };
             if kernel.state == Doing::Running {
-                kernel.state = if kept.is_throttled { Doing::Throttled } else { Doing::Running };
+                kernel.state = if listed.is_throttled { Doing::Throttled } else { Doing::Running };
                 continue;
             }
             let Some(files) = natives.as_deref_mut().filter(|_| native.is_none()) else { continue };
             let loops = &self.attachment.process.loops;
-            let stack = files.walk(self.pid, &self.mappings, &memory, loops, kept.registers, until);
+            let stack = files.walk(self.pid, &self.mappings, &memory, loops, listed.registers, until);
             if kernel.is_still_asleep(self.pid) {
                 *native = Some(stack);
                 continue;

@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
     // On a busy machine, what was read first would be out of date before the rest is read.
     privileges::go_first();
     // Needs rights that are dropped next.
-    let saved = dump::Saved::load();
+    let iterator = dump::TaskIterator::load();
     drop_privileges(Keep::Reading)?;
     let options = dump::Options {
         pids: arguments.pids.clone(),
@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
         tasks: arguments.tasks,
         native: arguments.native,
     };
-    let dump = dump::take(&options, saved).map_err(|error| match error {
+    let dump = dump::take(&options, iterator).map_err(|error| match error {
         dump::DumpError::NoRights(..) => Failure::Lacking(error.to_string()),
         _ => Failure::failed(error),
     })?;

@@ -12,24 +12,29 @@ use crate::kernel::btf::Btf;
 use crate::kernel::iterators;
 use crate::kernel::object::{Refusal, innermost};
 use crate::native::walk::Registers;
+use crate::rights::{self, Namespace};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PYOBS_BPF_DUMP_OBJECT"));
 const PROGRAM: &str = "dump_thread";
 const KIND: &str = "task";
 
 /// The program, loaded.
-pub struct Saved(Ebpf);
+pub struct TaskIterator(Ebpf);
 
 /// What the kernel says about a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct Listed {
     pub registers: Registers,
     pub is_throttled: bool,
 }
 
-impl Saved {
+impl TaskIterator {
     /// Loads the program. `Err` is why that fails, for the user.
     pub fn load() -> Result<Self, String> {
+        if !Namespace::Pid.may_be_first() {
+            // The program knows threads by their ids in the machine's first pid namespace.
+            return Err(format!("this is a pid namespace; {}", rights::todo()));
+        }
         let btf = Btf::of_running_kernel().map_err(|error| error.to_string())?;
         let number = iterators::number(&btf, KIND).ok_or("the kernel has no iterator over threads")?;
         let offset = |field| btf.offset("task_struct", field).map_err(|error| error.to_string());
@@ -47,14 +52,14 @@ impl Saved {
     }
 
     /// Returns the threads of the machine by tid.
-    pub fn threads(&mut self) -> HashMap<u32, Kept> {
+    pub fn threads(&mut self) -> HashMap<u32, Listed> {
         let rows = program(&mut self.0).and_then(|program| iterators::run(program).ok()).unwrap_or_default();
-        let kept = |thread: Thread| {
+        let listed = |thread: Thread| {
             let ip = if thread.flags & flags::AFTER != 0 { thread.ip.wrapping_sub(1) } else { thread.ip };
             let registers = Registers { ip, sp: thread.sp, bp: thread.bp };
-            (thread.tid, Kept { registers, is_throttled: thread.flags & flags::THROTTLED != 0 })
+            (thread.tid, Listed { registers, is_throttled: thread.flags & flags::THROTTLED != 0 })
         };
-        bytes::rows(&rows).map(kept).collect()
+        bytes::rows(&rows).map(listed).collect()
     }
 }
 
