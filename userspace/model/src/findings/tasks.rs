@@ -93,12 +93,6 @@ fn blocked(model: &Model, row: &BlockedRow, observed: Nanos) -> Option<Finding> 
     let (total, longest, whole) = (time(row.times.total), time(row.times.max), time(observed));
     let sleeps = plural(row.times.count, "time", "times");
     let (waiting, others) = waiting(model, row.process);
-    let what = match row.reason {
-        WaitReason::Sleep => "a sleep that is not awaited",
-        WaitReason::Io | WaitReason::Poll => "input or output that is not awaited",
-        WaitReason::Lock => "a lock of threads",
-        _ => "a call that waits",
-    };
     let kind = row.tasks.iter().find_map(|id| model.tasks().get(*id)).map_or(TaskKind::Coroutine, |task| task.kind);
     let (held_up, advice) = match kind {
         TaskKind::Asyncio => (
@@ -111,8 +105,15 @@ fn blocked(model: &Model, row: &BlockedRow, observed: Nanos) -> Option<Finding> 
             "Use a call that switches to other greenlets, as after `gevent.monkey.patch_all()`, or move it to a thread.",
         ),
     };
+    let instead = if kind == TaskKind::Greenlet { "that does not switch to others" } else { "that is not awaited" };
+    let what = match row.reason {
+        WaitReason::Sleep => format!("a sleep {instead}"),
+        WaitReason::Io | WaitReason::Poll => format!("input or output {instead}"),
+        WaitReason::Lock => "a lock of threads".to_owned(),
+        _ => "a call that waits".to_owned(),
+    };
     let detail = format!(
-        "{line} was in {what} that blocked {held_up} for {total} of {whole}: {sleeps}, up to {longest} at a time, in \
+        "{line} blocked {held_up} for {total} of {whole}. It was in {what} {sleeps}, up to {longest} at a time, in \
          {}{waiting}.",
         names(model, &row.tasks)
     );
