@@ -101,16 +101,8 @@ fn docker_with_all_rights() {
     let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
     spin.wait_for("ready");
     let within = ["unshare", "--mount", "--uts", "--ipc", "--net", "--cgroup", "sh", "-c", SETUP, "sh"];
-    let folder = Folder::new();
-    let file = folder.join("a.pyobs");
-    let pid = spin.pid().to_string();
-    let options = ["record", "--duration", "1", "--rate", "499", "--pid", &pid, "-o", file.to_str().unwrap()];
-    run(below(&within, &options)).succeeds();
-    let report = run(pyobs(["report".as_ref(), "--json".as_ref(), file.as_os_str()]));
-    let report = json::parse(report.succeeds().text());
-    let hot = json::list(&report, "/frames").iter().find(|row| row["frame"]["function"] == "hot_function");
-    assert!(hot.is_some_and(|row| json::count(row, "/total") > 50), "{:#}", report["stacks"]);
-    let dump = run(below(&within, &["dump", "--pid", &pid]));
+    samples_are_seen(&within, &spin);
+    let dump = run(below(&within, &["dump", "--pid", &spin.pid().to_string()]));
     assert!(dump.succeeds().text().contains("hot_function"), "{dump:#?}");
 }
 
@@ -142,6 +134,20 @@ fn needed_rights() {
     }
 }
 
+/// Records `fault_spin.py` from within, which must show its busy function.
+#[track_caller]
+fn samples_are_seen(confining: &[&str], spin: &Workload) {
+    let folder = Folder::new();
+    let file = folder.join("a.pyobs");
+    let pid = spin.pid().to_string();
+    let options = ["record", "--duration", "1", "--rate", "499", "--pid", &pid, "-o", file.to_str().unwrap()];
+    run(below(confining, &options)).succeeds();
+    let report = run(pyobs(["report".as_ref(), "--json".as_ref(), file.as_os_str()]));
+    let report = json::parse(report.succeeds().text());
+    let hot = json::list(&report, "/frames").iter().find(|row| row["frame"]["function"] == "hot_function");
+    assert!(hot.is_some_and(|row| json::count(row, "/total") > 50), "{confining:?}: {:#}", report["stacks"]);
+}
+
 /// A busy process of another user must still be sampled.
 fn helpful_rights() {
     let mut spin = Workload::start(python().unwrap().script(workload("fault_spin.py")));
@@ -149,15 +155,7 @@ fn helpful_rights() {
     for rights in ["dac_read_search,dac_override", "checkpoint_restore,sys_admin", "sys_admin"] {
         let confining = without(rights);
         let confining: Vec<&str> = confining.iter().map(String::as_str).collect();
-        let folder = Folder::new();
-        let file = folder.join("a.pyobs");
-        let pid = spin.pid().to_string();
-        let options = ["record", "--duration", "1", "--rate", "499", "--pid", &pid, "-o", file.to_str().unwrap()];
-        run(below(&confining, &options)).succeeds();
-        let report = run(pyobs(["report".as_ref(), "--json".as_ref(), file.as_os_str()]));
-        let report = json::parse(report.succeeds().text());
-        let hot = json::list(&report, "/frames").iter().find(|row| row["frame"]["function"] == "hot_function");
-        assert!(hot.is_some_and(|row| json::count(row, "/total") > 50), "without {rights}: {:#}", report["stacks"]);
+        samples_are_seen(&confining, &spin);
         let doctor = run(below(&confining, &["doctor"]));
         doctor.succeeds();
     }

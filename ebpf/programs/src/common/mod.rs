@@ -14,6 +14,7 @@ pub mod memory;
 pub mod messages;
 pub mod native;
 pub mod new_code;
+mod object;
 pub mod probe;
 pub mod registers;
 pub mod ring;

@@ -5,6 +5,8 @@
 
 #[path = "../common/iterator.rs"]
 mod iterator;
+#[path = "../common/object.rs"]
+mod object;
 #[path = "../common/registers.rs"]
 mod registers;
 #[path = "../common/typed.rs"]
@@ -43,13 +45,3 @@ extern "C" fn dump_thread(context: *const c_void) -> i32 {
     write(context, &row);
     0
 }
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier rejects a program that can reach this.
-    loop {}
-}
-
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
