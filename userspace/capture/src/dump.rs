@@ -149,7 +149,7 @@ pub fn take(options: &Options, iterator: Result<TaskIterator, String>) -> Result
     Ok(dump)
 }
 
-/// Adds what only the kernel can say of threads. Those that run in between are read again, a few times.
+/// Adds what the task iterator reports about threads. Retries those that ran in between.
 fn add_listed(processes: &mut [Process], iterator: &mut TaskIterator, natives: &mut Natives, clock: &Clock) {
     for _ in 0..TRIES {
         let listed = iterator.threads();

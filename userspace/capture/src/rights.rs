@@ -107,10 +107,10 @@ pub fn needed() -> impl Iterator<Item = &'static str> {
     needed_rights().into_iter().map(|right| right.name)
 }
 
-/// What a container takes in which pyobs has all rights.
+/// Starts a container in which pyobs has all rights.
 pub const CONTAINER: &str = "docker run --pid=host --privileged";
 
-/// What to do about missing privileges. Root has all of them but in a container.
+/// What to do about missing privileges. Root lacks some only in a container.
 pub fn todo() -> String {
     if rustix::process::geteuid().is_root() {
         return format!("start the container with `{CONTAINER}`");
@@ -118,7 +118,7 @@ pub fn todo() -> String {
     format!("run pyobs as root with sudo, or give it these rights once: {}", setcap())
 }
 
-/// Who lacks privileges, and which.
+/// Says who lacks which privileges.
 pub fn lack(lacking: &Lacking) -> String {
     let who = if rustix::process::geteuid().is_root() { "root, as in a container," } else { "this user" };
     let named: Vec<_> = lacking.iter().map(|(name, without)| format!("{name} ({without})")).collect();

@@ -50,7 +50,7 @@ fn described(container: &Container) -> String {
     words + ")"
 }
 
-/// Whether it is a thread without Python whose native frames are not known either.
+/// Whether neither Python nor native frames of a thread are known.
 fn is_unknown(thread: &ThreadDump) -> bool {
     thread.role == Role::Native && thread.stack.is_empty()
 }
@@ -98,7 +98,7 @@ impl Text<'_> {
         self.tasks(process);
     }
 
-    /// Threads of which only the names are known.
+    /// Lists the threads without known frames, by name.
     fn natives(&mut self, process: &ProcessDump) {
         let mut names: Vec<(&str, u64)> = Vec::new();
         for thread in process.threads.iter().filter(|thread| is_unknown(thread)) {

@@ -47,7 +47,7 @@ pub(crate) fn program_and_script(process: &Process) -> String {
     }
 }
 
-/// `[web] python3.12 main.py`, likewise.
+/// `[web] python3.12 main.py` for a process in a container.
 pub(crate) fn program_in_container(state: &ProcessState) -> String {
     in_container(state, program_and_script(&state.process))
 }

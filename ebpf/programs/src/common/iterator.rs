@@ -1,4 +1,4 @@
-//! What iterators get, and how they write.
+//! The context and the output of iterators.
 
 use core::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! What each object has: its license, and a handler that no program can reach.
+//! The license and the panic handler, which every object needs.
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

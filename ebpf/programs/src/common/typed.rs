@@ -18,7 +18,7 @@ pub static TASK_CFS_RQ: Global<u32> = Global::new(0);
 pub static CFS_RQ_THROTTLE_COUNT: Global<u32> = Global::new(0);
 
 /// A pointer whose type the verifier knows. Its fields are read in place, which costs almost nothing compared with the
-/// copy of a [`Task`]'s field (50 ns, measured by the kernel's statistics for a program that does nothing else).
+/// copy of a `Task`'s field (50 ns, measured by the kernel's statistics for a program that does nothing else).
 #[derive(Clone, Copy)]
 pub struct Typed(pub *const u8);
 

@@ -1,4 +1,4 @@
-//! The BPF program of `pyobs dump`, in an object of its own, which has no maps and loads in a moment.
+//! The BPF program of `pyobs dump`. It has its own object, without maps, which loads quickly.
 #![no_std]
 #![no_main]
 #![expect(dead_code, reason = "the modules are shared with the other object, which uses more of them")]

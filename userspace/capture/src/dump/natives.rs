@@ -11,11 +11,9 @@ use pyobs_model::{Frame, FrameKind, is_interpreter_module};
 use super::frames::{Frames, Outcome};
 use super::process::{Process, Python};
 use crate::native::merge::{Halves, Merged, greenlet_part, merge};
+use crate::native::names::NAMELESS;
 use crate::native::walk::{Files, Stack};
 use crate::process_maps::Module;
-
-/// Stands for a function without a name.
-const NAMELESS: &str = "<native>";
 
 pub struct Natives {
     pub files: Files,

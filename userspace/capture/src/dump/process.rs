@@ -136,21 +136,21 @@ impl Process {
         Thread { kernel, python, native: None }
     }
 
-    /// Takes over what only the kernel can say of its threads. Returns whether that is of the same moment as the rest; a
-    /// thread that has run meanwhile is read again, and needs another turn.
+    /// Adds what the task iterator reports about its threads. Returns false if a thread has run in the meantime: it is read
+    /// again, and needs a newer report.
     pub fn add_listed(
         &mut self,
         listed: &HashMap<u32, Listed>,
-        natives: Option<&mut NativeFiles>,
+        mut natives: Option<&mut NativeFiles>,
         clock: &Clock,
     ) -> bool {
         let memory = Pages::new(self.pid);
         let until = Instant::now() + TIME_MAX;
-        let (mut natives, mut is_done) = (natives, true);
+        let mut is_done = true;
         for index in 0..self.threads.len() {
             let Thread { kernel, native, .. } = &mut self.threads[index];
             let Some(listed) = listed.get(&kernel.tid) else { continue };
-            if kernel.state == Doing::Running {
+            if matches!(kernel.state, Doing::Running | Doing::Throttled) {
                 kernel.state = if listed.is_throttled { Doing::Throttled } else { Doing::Running };
                 continue;
             }

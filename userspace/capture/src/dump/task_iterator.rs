@@ -1,5 +1,5 @@
-//! What only the kernel can say about threads that do not run: the registers that it saved, and whether a CPU limit keeps
-//! them from running. A BPF program lists the threads of the machine. It runs when it is asked, and changes nothing.
+//! A BPF iterator over the machine's threads. It reports the registers that the kernel saved, and which threads are
+//! throttled by a CPU limit.
 
 use aya::programs::Iter;
 use aya::{Ebpf, EbpfLoader};
@@ -21,7 +21,7 @@ const KIND: &str = "task";
 /// The program, loaded.
 pub struct TaskIterator(Ebpf);
 
-/// What the kernel says about a thread.
+/// What the iterator reports about a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub registers: Registers,
@@ -29,7 +29,7 @@ pub struct Listed {
 }
 
 impl TaskIterator {
-    /// Loads the program. `Err` is why that fails, for the user.
+    /// Loads the program. The error is a sentence for the user.
     pub fn load() -> Result<Self, String> {
         if !Namespace::Pid.may_be_first() {
             // The program knows threads by their ids in the machine's first pid namespace.

@@ -1,27 +1,19 @@
 //! Makes unwind tables in a thread of its own, because a large library takes a tenth of a second.
 
-use std::fs::File;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use super::contents::Contents;
 use super::seat::{self, Seat, Watch};
-use super::table::{self, Table};
+use super::table::Table;
 use crate::kernel::cost::{Duty, ThreadTime};
 use crate::kernel::release;
 use crate::privileges::{self, Keep};
 
 /// Always false: not even the end of a recording waits for tables. A stack whose table is missing is marked as such.
 static IS_AWAITED: AtomicBool = AtomicBool::new(false);
-
-/// What a table is made from.
-pub enum From {
-    /// An ELF file and its size in bytes.
-    File(File, u64),
-    /// An ELF image copied from memory.
-    Memory(Vec<u8>),
-}
 
 /// A finished table.
 pub struct Built {
@@ -32,13 +24,13 @@ pub struct Built {
 
 /// State that a thread passes on to the one that replaces it.
 struct Work {
-    jobs: Mutex<Receiver<(u32, From)>>,
+    jobs: Mutex<Receiver<(u32, Contents)>>,
     done: Sender<Built>,
     time: ThreadTime,
 }
 
 pub struct Builder {
-    jobs: Sender<(u32, From)>,
+    jobs: Sender<(u32, Contents)>,
     done: Receiver<Built>,
     work: Arc<Work>,
     watch: Watch<u32>,
@@ -46,7 +38,7 @@ pub struct Builder {
 
 impl Builder {
     pub fn start() -> std::io::Result<Self> {
-        let (jobs, receiver) = channel::<(u32, From)>();
+        let (jobs, receiver) = channel::<(u32, Contents)>();
         let (sender, done) = channel();
         let work = Arc::new(Work { jobs: Mutex::new(receiver), done: sender, time: ThreadTime::default() });
         let watch = Work::go_on(&work)?;
@@ -58,9 +50,9 @@ impl Builder {
         self.work.time.clone()
     }
 
-    pub fn ask(&self, number: u32, from: From) {
+    pub fn ask(&self, number: u32, contents: Contents) {
         // Cannot fail: the thread ends only with us.
-        let _ = self.jobs.send((number, from));
+        let _ = self.jobs.send((number, contents));
     }
 
     /// The tables finished by now. A file that does not respond counts as one without unwind information.
@@ -92,12 +84,9 @@ impl Work {
         let mut duty = Duty::begin();
         loop {
             let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok((number, from)) = job else { return };
+            let Ok((number, contents)) = job else { return };
             seat.begin(number);
-            let table = match from {
-                From::File(file, size) => table::read(&file, size),
-                From::Memory(image) => table::of_memory(&image),
-            };
+            let table = contents.table();
             self.time.note();
             let table = table.ok().filter(|table| table.rows > 1);
             if !seat.end() || self.done.send(Built { number, table }).is_err() {

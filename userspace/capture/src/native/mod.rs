@@ -8,6 +8,7 @@
 //! [`lookup`] finds without making the whole table.
 
 pub mod builder;
+mod contents;
 pub mod images;
 pub mod lookup;
 pub mod merge;
@@ -24,16 +25,13 @@ pub mod walk;
 use foldhash::HashMap;
 use pyobs_abi::unwind;
 
-use self::builder::{Builder, Built, From};
+use self::builder::{Builder, Built};
+use self::contents::Contents;
 use self::images::{Image, Numbers};
 use self::store::{MappingTable, Placed, Tables};
-use crate::files::{self, FileId};
+use crate::files::FileId;
 use crate::kernel::cost::ThreadTime;
-use crate::memory::{Memory, ProcessMemory};
 use crate::process_maps::{Mapping, Mappings};
-
-/// Upper limit for the vDSO, which has a few pages.
-const VDSO_MAX: u64 = 64 << 10;
 
 /// Everything that the kernel side needs to step through native code.
 pub struct Native {
@@ -116,21 +114,9 @@ impl Native {
         if is_known || !Numbers::has_number(number) {
             return;
         }
-        let from = match image {
-            Image::Vdso => {
-                let mut image = vec![0; mapping.end.saturating_sub(mapping.start).min(VDSO_MAX) as usize];
-                ProcessMemory::new(pid).read(mapping.start, &mut image).ok().map(|()| From::Memory(image))
-            }
-            _ => match files::open(pid, mapping) {
-                Ok(Some((file, size))) => Some(From::File(file, size)),
-                // Not an ELF image, so its table is empty.
-                Ok(None) => Some(From::Memory(Vec::new())),
-                // Not cached: it may be readable next time.
-                Err(_) => None,
-            },
-        };
-        if let Some(from) = from {
-            self.builder.ask(number, from);
+        // A failure is not cached: it may be readable next time.
+        if let Ok(contents) = Contents::of(pid, mapping) {
+            self.builder.ask(number, contents);
             self.asked.insert(number, true);
         }
     }

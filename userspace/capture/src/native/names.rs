@@ -32,6 +32,8 @@ use self::symbols::Symbols;
 use crate::cache::Cache;
 use crate::files::{FileId, Stamp};
 
+/// Stands for a function without a name.
+pub const NAMELESS: &str = "<native>";
 /// Longer names are truncated.
 const NAME_MAX: usize = 1024;
 /// Addresses whose names are cached; the least recently used are evicted.

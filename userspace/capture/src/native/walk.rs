@@ -8,13 +8,13 @@ use foldhash::HashMap;
 use pyobs_abi::stack::{COUNT_UNKNOWN, NATIVE_MAX, loop_word, native, native_word};
 use pyobs_abi::unwind::{self, Rule, SIGNAL_BP, SIGNAL_IP, SIGNAL_REGISTERS, SIGNAL_SP, TRAMPOLINE_FRAME, cfa, rbp};
 
-use super::VDSO_MAX;
+use super::contents::Contents;
 use super::images::Image;
-use super::lookup::{From, Rules};
+use super::lookup::Rules;
 use super::names::{Name, Names, Source};
 use crate::files::{self, FileId};
 use crate::machine::living_thread;
-use crate::memory::{Memory, ProcessMemory};
+use crate::memory::Memory;
 use crate::process_maps::{Mapping, Mappings};
 
 /// For code without call frame information: frames are chained by rbp.
@@ -72,21 +72,8 @@ impl Files {
 
     fn rules(&mut self, pid: u32, mapping: &Mapping) -> Option<&mut Rules> {
         let image = Image::of(mapping);
-        let rules = self.rules.entry(image).or_insert_with(|| {
-            let from = match image {
-                Image::Anonymous => return None,
-                Image::Vdso => {
-                    let mut bytes = vec![0; mapping.end.saturating_sub(mapping.start).min(VDSO_MAX) as usize];
-                    ProcessMemory::new(pid).read(mapping.start, &mut bytes).ok()?;
-                    From::Memory(bytes)
-                }
-                Image::File(_) => {
-                    let (file, size) = files::open(pid, mapping).ok()??;
-                    From::File(file, size)
-                }
-            };
-            Some(Rules::of(from))
-        });
+        let read = || (image != Image::Anonymous).then(|| Contents::of(pid, mapping).ok().map(Rules::of)).flatten();
+        let rules = self.rules.entry(image).or_insert_with(read);
         rules.as_mut()
     }
 

@@ -26,10 +26,10 @@ use crate::native::Native;
 use crate::native::images::Image;
 use crate::native::merge::{Halves, Merged, greenlet_part, merge};
 use crate::native::namer::{Key, Namer};
+use crate::native::names::NAMELESS;
 use crate::process_maps::{Mapping, Module};
 
-/// Stand in for a function without a name, and for a code object that could not be read.
-const NATIVE: &str = "<native>";
+/// Stands in for a code object that could not be read.
 const UNREADABLE: &str = "<unreadable>";
 /// Prefix of the names of trampolines made by `python -X perf`
 /// (<https://github.com/python/cpython/blob/v3.13.0/Python/perf_trampoline.c>).
@@ -335,7 +335,7 @@ impl<P> Stacks<P> {
 
     fn nameless_frame(&self, module: &Module, interner: &mut Interner, events: &mut Vec<Event>) -> Rc<[FrameId]> {
         let Module { name, package } = module.clone();
-        let frame = Frame { module: Some(name), package, ..Frame::new(FrameKind::Native, Arc::from(NATIVE)) };
+        let frame = Frame { module: Some(name), package, ..Frame::new(FrameKind::Native, Arc::from(NAMELESS)) };
         interner.frame(frame, events).into_iter().collect()
     }
 

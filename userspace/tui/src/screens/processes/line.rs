@@ -97,7 +97,7 @@ pub(super) fn as_tree(shown: &[usize], rows: &[ProcessLine], parents: &HashMap<P
     tree
 }
 
-/// What the command of a process in a tree begins with.
+/// The branch that is drawn before the command of a child.
 pub(super) fn branch(process: ProcessRef, parents: &HashMap<ProcessRef, ProcessRef>) -> String {
     let depth = std::iter::successors(parents.get(&process), |parent| parents.get(parent)).take(DEPTH_MAX).count();
     if depth == 0 { String::new() } else { format!("{:1$}└ ", "", 2 * (depth - 1)) }
