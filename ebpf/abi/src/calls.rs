@@ -55,5 +55,8 @@ pub const SHM_END: [&str; 18] = [
 /// The same for `arena`.
 pub const ARENA_BEGIN: [&str; 1] = ["munmap"];
 pub const ARENA_END: [&str; 1] = ["mmap"];
+/// The same for `heap`.
+pub const HEAP_BEGIN: [&str; 1] = ["munmap"];
+pub const HEAP_END: [&str; 2] = ["mmap", "mremap"];
 /// The calls that can add executable code to a process. They are always needed.
 pub const CODE_END: [&str; 3] = ["mmap", "mprotect", "pkey_mprotect"];

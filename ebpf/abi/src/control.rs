@@ -33,7 +33,10 @@ pub const TICKS_SINCE: u32 = 12;
 pub const FIRST_TICK: u32 = 13;
 /// The families that learn of mappings at the kernel's tracepoints of mappings, not at system calls: bits of `FAMILY_*`.
 pub const AT_MAPPINGS: u32 = 14;
-pub const COUNT: u32 = 15;
+/// The steps of growth at which the family `heap` takes samples, and the time between two, are this many times as large;
+/// 0 and 1 stand for the smallest.
+pub const HEAP_STEPS: u32 = 15;
+pub const COUNT: u32 = 16;
 
 /// The values of [`REPORT_MAPPINGS`].
 pub mod mappings_of {
@@ -59,3 +62,4 @@ pub const FAMILY_OFFCPU: u64 = 1;
 pub const FAMILY_GIL: u64 = 1 << 1;
 pub const FAMILY_SHM: u64 = 1 << 2;
 pub const FAMILY_ARENA: u64 = 1 << 3;
+pub const FAMILY_HEAP: u64 = 1 << 4;

@@ -12,6 +12,7 @@ pub mod copy;
 pub mod dump;
 pub mod eval;
 pub mod hash;
+pub mod heap;
 pub mod nrt;
 pub mod offcpu;
 pub mod probe;

@@ -58,6 +58,13 @@ pub const REDUNDANCY_STACK: u32 = 28;
 pub const EXEC_MAPPED: u32 = 29;
 /// A [`crate::code::CodeCopy`].
 pub const CODE_COPY: u32 = 30;
+/// A `stack::Sample` of a page fault. Its weight is the growth in bytes that the fault stands for; its detail has the
+/// address of the page, and the anonymous memory of the process in bytes.
+pub const HEAP_TOUCHED: u32 = 31;
+/// A `stack::Sample` of the thread that mapped a block. Its detail has the address and the size.
+pub const HEAP_MAPPED: u32 = 32;
+/// A [`crate::heap::Freed`].
+pub const HEAP_FREED: u32 = 33;
 
 /// The length of the kernel's `comm`, with its closing NUL (`TASK_COMM_LEN`).
 pub const COMM_LEN: usize = 16;
@@ -123,4 +130,6 @@ losses! {
     TableBusy,
     /// A transfer of UCXX completed whose beginning was not seen.
     TransferHalfSeen,
+    /// The tables of growing processes or of their sampled pages were full.
+    HeapTable,
 }

@@ -16,7 +16,7 @@ pub const KERNEL_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     pub header: Header,
-    /// `CPU_SAMPLE`: the CPU time that the sample stands for, in nanoseconds. Else 0.
+    /// What the sample stands for: CPU time in nanoseconds (`CPU_SAMPLE`), or memory in bytes (`HEAP_TOUCHED`). Else 0.
     pub weight: u64,
     /// Bits of [`flags`].
     pub flags: u32,

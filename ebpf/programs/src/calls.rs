@@ -1,5 +1,5 @@
-//! The programs at system calls, for all families that need some: [`shm`], [`arena`], and [`code`] for new executable
-//! code.
+//! The programs at system calls, for all families that need some: [`shm`], [`arena`], [`heap`], and [`code`] for new
+//! executable code.
 //!
 //! Any program at a system call makes the kernel take a slower path into and out of every system call of the machine.
 //! So they are attached only when a family needs them; [`crate::mappings`] has what does without.
@@ -20,20 +20,21 @@ use aya_ebpf::{
 };
 use pyobs_abi::{
     calls::number,
-    control::{AT_MAPPINGS, FAMILY_ARENA, FAMILY_SHM},
+    control::{AT_MAPPINGS, FAMILIES, FAMILY_ARENA, FAMILY_HEAP, FAMILY_SHM},
+    heap::BLOCK_MIN,
     record, stack,
 };
 
 use crate::{
     arena, code,
     common::{
-        maps::{control, is_on, watched},
+        maps::{control, watched},
         registers::Registers,
         ring::{self, Route},
         system_call::Call,
         walk::{SLOT_TASK, Walk},
     },
-    shm,
+    heap, shm,
 };
 
 /// A bit of the third argument of mmap(2) and mprotect(2).
@@ -96,8 +97,14 @@ fn begin(number: u32) {
         return;
     }
     let call = Call::current();
-    if number == number::MUNMAP && is_on_here(FAMILY_ARENA) {
-        arena::report_unmapped(&call);
+    if number == number::MUNMAP {
+        let families = families_here();
+        if families & FAMILY_ARENA != 0 {
+            arena::report_unmapped(&call);
+        }
+        if families & FAMILY_HEAP != 0 {
+            heap::report_unmapped(&call);
+        }
     }
     shm::begin_call(number, &call);
 }
@@ -115,32 +122,51 @@ fn end(number: u32, result: i64) {
         }
         _ => {}
     }
+    let families = families_here();
     if number == number::MMAP {
-        mapped(&call, result as u64, is_on_here(FAMILY_ARENA), is_on_here(FAMILY_SHM));
-    } else if is_on_here(FAMILY_SHM)
+        mapped(&call, result as u64, families);
+        return;
+    }
+    if number == number::MREMAP && families & FAMILY_HEAP != 0 && result as u64 != call.first() {
+        moved(&call, result as u64);
+    }
+    if families & FAMILY_SHM != 0
         && let Some(key) = shm::end_call(number, &call, result as u64)
     {
         send_birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
     }
 }
 
-/// Whether this family is on and has its mappings reported at system calls.
+/// The families that are on and have their mappings reported at system calls.
 #[inline(always)]
-fn is_on_here(family: u64) -> bool {
-    is_on(family) && control(AT_MAPPINGS) & family == 0
+fn families_here() -> u64 {
+    control(FAMILIES) & !control(AT_MAPPINGS)
 }
 
-/// The current process maps memory at this address with mmap(2).
+/// The current process maps memory at this address with mmap(2), for these families.
 #[inline(always)]
-pub fn mapped(call: &Call, start: u64, for_arena: bool, for_shm: bool) {
-    if for_arena && arena::is_arena(call) {
+pub fn mapped(call: &Call, start: u64, families: u64) {
+    if families & FAMILY_ARENA != 0 && arena::is_arena(call) {
         send_birth(record::ARENA_BIRTH, [start, call.second()]);
-    } else if for_shm && let Some(key) = shm::mapped(call, start) {
+    } else if families & FAMILY_HEAP != 0 && heap::is_block(call) {
+        send_birth(record::HEAP_MAPPED, [start, call.second()]);
+    } else if families & FAMILY_SHM != 0
+        && let Some(key) = shm::mapped(call, start)
+    {
         send_birth(record::SHM_BIRTH, [key.ino, key.dev.into()]);
     }
 }
 
-/// Sends the stack of a watched process that made a segment or an arena. The record is urgent: a program that only
+/// The current process moves memory to this address with mremap(2).
+#[inline(always)]
+pub fn moved(call: &Call, to: u64) {
+    heap::report_moved(call, to);
+    if call.third() >= BLOCK_MIN {
+        send_birth(record::HEAP_MAPPED, [to, call.third()]);
+    }
+}
+
+/// Sends the stack of a watched process that made a segment, an arena or a block. The record is urgent: a program that only
 /// makes a segment may exit at once, and then its functions can no longer be named. Not inlined, to keep the caller's
 /// frame small.
 #[inline(never)]

@@ -14,6 +14,7 @@ mod common;
 mod copied;
 mod cpu;
 mod eval;
+mod heap;
 mod mappings;
 mod nrt;
 mod offcpu;

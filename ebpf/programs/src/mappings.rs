@@ -1,18 +1,19 @@
 //! The programs at the kernel's tracepoints of mappings, which show mmap(2) and munmap(2) without a program at system
 //! calls ([`crate::calls`]).
 //!
-//! Both run inside the call, so the saved registers have its arguments. They suffice for the family [`arena`]. For `shm`
+//! Both run inside the call, so the saved registers have its arguments. They suffice for [`arena`] and [`heap`]. For `shm`
 //! they show that a watched process begins to share memory; user space then attaches the programs at system calls.
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use pyobs_abi::{
     calls::number,
-    control::{AT_MAPPINGS, FAMILIES, FAMILY_ARENA, FAMILY_SHM},
+    control::{AT_MAPPINGS, FAMILIES, FAMILY_ARENA, FAMILY_HEAP},
 };
 
 use crate::{
     arena, calls,
     common::{maps::control, system_call::Call},
+    heap,
 };
 
 /// Addresses from here on are errors: `MAX_ERRNO` in
@@ -30,8 +31,13 @@ fn families() -> u64 {
 #[raw_tracepoint(tracepoint = "vm_unmapped_area")]
 pub fn memory_mapped(context: RawTracePointContext) -> i32 {
     let (call, start, families) = (Call::current(), context.arg::<u64>(0), families());
-    if families != 0 && call.number() == number::MMAP && start < ERRORS {
-        calls::mapped(&call, start, families & FAMILY_ARENA != 0, families & FAMILY_SHM != 0);
+    if families == 0 || start >= ERRORS {
+        return 0;
+    }
+    match call.number() {
+        number::MMAP => calls::mapped(&call, start, families),
+        number::MREMAP if families & FAMILY_HEAP != 0 => calls::moved(&call, start),
+        _ => {}
     }
     0
 }
@@ -42,8 +48,15 @@ pub fn memory_mapped(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "ma_write")]
 pub fn memory_unmapped(_context: RawTracePointContext) -> i32 {
     let call = Call::current();
-    if call.number() == number::MUNMAP && families() & FAMILY_ARENA != 0 {
+    if call.number() != number::MUNMAP {
+        return 0;
+    }
+    let families = families();
+    if families & FAMILY_ARENA != 0 {
         arena::report_unmapped(&call);
+    }
+    if families & FAMILY_HEAP != 0 {
+        heap::report_unmapped(&call);
     }
     0
 }

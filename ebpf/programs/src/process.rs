@@ -17,7 +17,7 @@ use crate::{
         ring::{self, Route},
         task::Task,
     },
-    offcpu,
+    heap, offcpu,
 };
 
 /// `sched_process_fork(struct task_struct *parent, struct task_struct *child)`
@@ -29,6 +29,7 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     if !put(&PROCESSES, &child, &process, Loss::ProcessTable) {
         return 0;
     }
+    heap::fork(header.pid, child);
     ring::send(&Fork { header, child, padding: 0 }, Route::urgent());
     if messages::are_on() {
         messages::forked(header.pid, child);
@@ -45,6 +46,7 @@ pub fn process_exec(context: RawTracePointContext) -> i32 {
         return 0;
     };
     offcpu::thread_ends(header.tid, header.time);
+    heap::end(header.pid);
     // SAFETY: the entry of the current process, whose other threads have ended by now.
     unsafe {
         (*process).flags &= !PYTHON;
@@ -78,6 +80,7 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
         }
     }
     let _ = PROCESSES.remove(header.pid);
+    heap::end(header.pid);
     ring::send(&header, Route::urgent());
     if messages::are_on() {
         messages::exited(header.pid);

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use pyobs_model::Nanos;
 
 pub use self::ladder::Measure;
-use self::ladder::{LIBRARIES, Ladder, MEM_INFOS, SLEEPS, TRANSFERS, WATCHPOINTS, samples};
+use self::ladder::{FAULTS, LIBRARIES, Ladder, MEM_INFOS, SLEEPS, TRANSFERS, WATCHPOINTS, samples};
 
 /// Cost in the first seconds does not count, because every file and stack is new.
 const START: Nanos = Nanos(3_000_000_000);
@@ -60,6 +60,8 @@ pub enum Spender {
     MemInfos,
     Libraries,
     Transfers,
+    /// Page faults, of the family `heap`.
+    Faults,
     /// What cannot be made cheaper: system calls that share memory, process creation and exit.
     Rest,
 }
@@ -91,7 +93,7 @@ impl Binds {
             Spender::Sleeps => self.sleeps,
             Spender::Calls => true,
             Spender::Watchpoints | Spender::MemInfos | Spender::Libraries | Spender::Transfers => self.named,
-            Spender::Rest => self.samples && self.sleeps,
+            Spender::Faults | Spender::Rest => self.samples && self.sleeps,
         }
     }
 }
@@ -110,7 +112,7 @@ pub struct Change {
 /// Shares of a core over one second.
 type Shares = [f64; SPENDERS];
 
-const LADDERS: usize = 6;
+const LADDERS: usize = 7;
 
 struct Observed {
     at: Nanos,
@@ -149,6 +151,7 @@ impl Arbiter {
                 Ladder::new(Spender::MemInfos, MEM_INFOS, binds.named),
                 Ladder::new(Spender::Libraries, LIBRARIES, binds.named),
                 Ladder::new(Spender::Transfers, TRANSFERS, binds.named),
+                Ladder::new(Spender::Faults, FAULTS, binds.samples && binds.sleeps),
             ],
             last: None,
             seconds: VecDeque::new(),
@@ -316,6 +319,7 @@ impl Arbiter {
             Spender::MemInfos,
             Spender::Libraries,
             Spender::Transfers,
+            Spender::Faults,
             Spender::Rest,
         ];
         ALL.into_iter().map(|family| self.counted(shares, family)).sum()

@@ -27,6 +27,7 @@ use crate::elf::Elf;
 use crate::families::shm::resident;
 use crate::files::FileId;
 use crate::libc_layout::inspect_libc;
+use crate::machine;
 use crate::memory::Memory;
 use crate::native::names::{Names, Source, demangle, perf_map};
 use crate::native::table;
@@ -164,7 +165,7 @@ fn proc(input: &[u8]) {
     for line in text.lines() {
         resident::head(line);
     }
-    resident::of_status(&text);
+    machine::of_status(&text);
 }
 
 /// A table gives the same lines whether it is kept or read in pieces.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use procfs::process::Process as ProcProcess;
 use pyobs_abi::record::COMM_LEN;
-use pyobs_model::Nanos;
+use pyobs_model::{Nanos, Resident};
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 use time::OffsetDateTime;
 
@@ -115,6 +115,27 @@ pub fn name(pid: u32) -> String {
     String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
 }
 
+/// Returns the resident memory of a process as the kernel counts it; `None` if the process has ended.
+pub fn resident(pid: u32) -> Option<Resident> {
+    of_status(&fs::read_to_string(format!("/proc/{}/status", living_thread(pid))).ok()?)
+}
+
+/// Parses `/proc/PID/status`; a process that has ended has no memory lines.
+pub fn of_status(status: &str) -> Option<Resident> {
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)
+    };
+    Some(Resident {
+        total: kib("VmRSS:")?,
+        anonymous: kib("RssAnon:")?,
+        files: kib("RssFile:")?,
+        shared: kib("RssShmem:")?,
+        segments: 0,
+        share: 0,
+    })
+}
+
 /// Returns a process's filesystem uid and gid.
 pub fn user(pid: u32) -> Option<(u32, u32)> {
     let status = ProcProcess::new(pid.try_into().ok()?).and_then(|process| process.status()).ok()?;
@@ -216,5 +237,13 @@ mod tests {
         let facts = Facts::of(std::process::id()).unwrap();
         assert_eq!(facts.ppid, parent);
         assert!(facts.start_ticks > 0);
+    }
+
+    #[test]
+    fn a_status_without_memory_is_that_of_a_process_that_has_ended() {
+        let status = "Name:\ta\nVmRSS:\t     100 kB\nRssAnon:\t 60 kB\nRssFile:\t 30 kB\nRssShmem:\t 10 kB\n";
+        let resident = of_status(status).unwrap();
+        assert_eq!((resident.total, resident.anonymous, resident.shared), (100 << 10, 60 << 10, 10 << 10));
+        assert_eq!(of_status("Name:\ta\nState:\tZ (zombie)\n"), None);
     }
 }

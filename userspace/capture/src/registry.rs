@@ -21,6 +21,7 @@ pub static SPECS: [FamilySpec; Family::ALL.len()] = [
     families::gil::SPEC,
     families::eval::SPEC,
     families::arena::SPEC,
+    families::heap::SPEC,
     families::shm::SPEC,
     families::nrt::SPEC,
     families::ucx::SPEC,

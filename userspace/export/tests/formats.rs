@@ -295,5 +295,5 @@ fn a_full_disk_is_an_error() {
     for format in OF_SAMPLES {
         assert!(matches!(export(&example(), format, &Options::default(), &mut Full), Err(Error::Write(_))));
     }
-    assert!(matches!(words(&example(), 1, &mut Full), Err(Error::Write(_))));
+    assert!(matches!(words(&example(), Selection::default(), 1, &mut Full), Err(Error::Write(_))));
 }

@@ -110,13 +110,13 @@ fn counters_of_a_timeline_are_the_live_bytes() {
 }
 
 #[test]
-fn bytes_need_one_of_three_families() {
-    for family in ["arena", "shm", "nrt"] {
+fn bytes_need_one_of_four_families() {
+    for family in ["heap", "arena", "shm", "nrt"] {
         let model = Model::new(Meta { probes: vec![family.into()], ..meta("h") }, History::All);
         assert_eq!(exported(&model, Format::Folded, &options()), "");
     }
     let model = Model::new(meta("h"), History::All);
     let refused = export(&model, Format::Folded, &options(), &mut Vec::new()).unwrap_err();
     assert!(matches!(refused, Error::NoData(Weight::Bytes)));
-    assert!(refused.to_string().contains("its probes `arena`, `shm`, `nrt` were off"), "{refused}");
+    assert!(refused.to_string().contains("its probes `heap`, `arena`, `shm`, `nrt` were off"), "{refused}");
 }

@@ -238,11 +238,11 @@ fn nothing_seen_is_told_from_a_family_that_was_off() {
     }
     let report: Value = serde_json::from_str(&exported(&model, Format::Json, &Options::default())).unwrap();
     assert!(
-        ["offcpu", "gil", "calls", "arenas", "segments", "transfers", "workers", "findings"]
+        ["offcpu", "gil", "calls", "arenas", "heap", "segments", "transfers", "workers", "findings"]
             .iter()
             .all(|key| report[key] == Value::Array(Vec::new()))
     );
-    assert_eq!(in_words(&model, 10).matches("Nothing was seen.").count(), 7);
+    assert_eq!(in_words(&model, 10).matches("Nothing was seen.").count(), 8);
     model = Model::new(meta("h"), History::All);
     for (format, weight) in [(Format::Json, Weight::Gil), (Format::Folded, Weight::OffCpu)] {
         let error = export(&model, format, &of(weight), &mut Vec::new()).unwrap_err();

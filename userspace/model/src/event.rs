@@ -1,5 +1,6 @@
 //! Events: the vocabulary that capture, recordings and every display share.
 
+mod heap;
 mod limits;
 mod memory;
 mod placement;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::heap::HeapChange;
 pub use self::limits::{CpuLimit, Limits, MemoryLimit};
 pub use self::memory::{
     Arena, ArenaChange, Filled, MemInfoChange, Objects, Resident, Segment, SegmentChange, SegmentKind,
@@ -152,6 +154,12 @@ pub enum Event {
         id: ArenaId,
         change: ArenaChange,
     },
+    /// Family `heap`: something happened to the private memory of a process.
+    Heap {
+        at: Nanos,
+        process: ProcessRef,
+        change: HeapChange,
+    },
     /// Family `nrt`: something happened to a MemInfo.
     MemInfo {
         at: Nanos,
@@ -239,6 +247,7 @@ macro_rules! time {
             | Event::Calls(Calls { at, .. })
             | Event::Segment { at, .. }
             | Event::Arena { at, .. }
+            | Event::Heap { at, .. }
             | Event::MemInfo { at, .. }
             | Event::Transfer { at, .. }
             | Event::Transfers(Transfers { at, .. })
@@ -267,6 +276,7 @@ macro_rules! process {
             | Event::GilHeld { process, .. }
             | Event::Calls(Calls { process, .. })
             | Event::Arena { change: ArenaChange::Begun(Arena { process, .. }), .. }
+            | Event::Heap { process, .. }
             | Event::MemInfo { change: MemInfoChange::Born { process, .. }, .. }
             | Event::Transfers(Transfers { process, .. })
             | Event::TransferThread(TransferThread { process, .. })

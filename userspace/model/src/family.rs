@@ -42,6 +42,7 @@ families! {
     Gil = "gil": "Waits for the GIL",
     Eval = "eval": "Calls",
     Arena = "arena": "Arenas",
+    Heap = "heap": "Memory by the line that uses it",
     Shm = "shm": "Shared segments",
     Nrt = "nrt": "MemInfos of Numba",
     Ucx = "ucx": "Transfers of UCX",

@@ -4,6 +4,7 @@ pub mod advice;
 mod arena;
 mod board;
 mod gil;
+mod heap;
 mod joins;
 mod limits;
 mod nrt;
@@ -24,7 +25,7 @@ pub(crate) use self::limits::{near_limit, throttled};
 pub use self::redundancy::gain as redundancy_gain;
 pub use self::times::marks;
 use crate::families::Times;
-use crate::views::{Role, own_line, role};
+use crate::views::{HeapUse, Role, own_line, role};
 use crate::{FrameId, Model, Nanos, Pid, ProcessRef, SegmentId, Selection, StackId, TaskId, Tid, TransferId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -90,6 +91,8 @@ pub enum Target {
     GilWaits(Tid),
     /// Arenas that were born at a line.
     Arenas(Option<FrameId>),
+    /// Memory that a line uses in one way.
+    Memory(HeapUse, Option<FrameId>),
     /// MemInfos that were born at a line.
     MemInfos(Option<FrameId>),
     Segment(SegmentId),
@@ -128,6 +131,7 @@ pub struct Finding {
 pub fn find(model: &Model, selection: &Selection) -> Vec<Finding> {
     let mut findings = gil::find(model, selection);
     findings.extend(arena::find(model, selection));
+    findings.extend(heap::find(model, selection));
     findings.extend(shm::find(model, selection));
     findings.extend(nrt::find(model, selection));
     findings.extend(ucx::find(model, selection));

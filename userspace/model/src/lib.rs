@@ -26,9 +26,9 @@ pub mod views;
 
 pub use event::{
     Access, Arena, ArenaChange, CalledBy, Calls, Compared, Container, CpuLimit, Event, Filled, Frame, FrameKind,
-    GilHolder, GilWait, Limits, MemInfoChange, MemoryLimit, Meta, NativeCall, Objects, Outcome, Pair, PairKind,
-    Placement, Process, Refused, Resident, Sample, Sampler, Segment, SegmentChange, SegmentKind, Sleep, Task, TaskKind,
-    TaskState, TaskStatus, Touched, WaitReason, Waker, Watchpoints,
+    GilHolder, GilWait, HeapChange, Limits, MemInfoChange, MemoryLimit, Meta, NativeCall, Objects, Outcome, Pair,
+    PairKind, Placement, Process, Refused, Resident, Sample, Sampler, Segment, SegmentChange, SegmentKind, Sleep, Task,
+    TaskKind, TaskState, TaskStatus, Touched, WaitReason, Waker, Watchpoints,
 };
 pub use family::Family;
 pub use ids::{

@@ -70,6 +70,7 @@ reasons! {
     ResidentUnreadable = "resident_unreadable", "a process's resident memory could not be read";
     ArenaTableFull = "arena_table_full", "more arenas than pyobs keeps";
     ArenaUnreadable = "arena_unreadable", "an arena's memory could not be read, or did not look like an arena";
+    HeapTableFull = "heap_table_full", "more growing processes or sampled pages than pyobs keeps";
     WalkTaken = "walk_taken", "a stack was given up because the walk of another thread that interrupted it used the same state";
     MemInfoUnreadable = "meminfo_unreadable", "a MemInfo's reference count could not be read, or was not one";
     MemInfoTableFull = "meminfo_table_full", "more MemInfos than pyobs keeps";

@@ -25,8 +25,8 @@ use crate::loss::{Losses, Reason};
 use crate::regions::{Region, RegionId, Regions, Space};
 use crate::views;
 use crate::{
-    ArenaChange, Event, Frame, FrameId, FrameKind, MemInfoChange, Meta, Nanos, ProcessRef, SegmentChange, Selection,
-    StackId, Tid, TransferChange,
+    ArenaChange, Event, Frame, FrameId, FrameKind, HeapChange, MemInfoChange, Meta, Nanos, ProcessRef, SegmentChange,
+    Selection, StackId, Tid, TransferChange,
 };
 
 /// What all lines of a function have in common.
@@ -70,6 +70,7 @@ pub struct Model {
     costs: Usages,
     shed: Vec<Arc<str>>,
     sheds: Sheds,
+    memory_until: Option<Nanos>,
 }
 
 impl Model {
@@ -91,7 +92,17 @@ impl Model {
             costs: Usages::default(),
             shed: Vec::new(),
             sheds: Sheds::default(),
+            memory_until: None,
         }
+    }
+
+    /// Makes the family `heap` keep the memory of processes as it is at this time. Call it before the first event.
+    pub fn keep_memory_of(&mut self, at: Option<Nanos>) {
+        self.memory_until = at;
+    }
+
+    fn is_after_memory(&self, at: Nanos) -> bool {
+        self.history.is_over(at) || self.memory_until.is_some_and(|until| at >= until)
     }
 
     /// Applies one event. Anyone may have written a recording, so an event is ignored if it refers to something
@@ -149,6 +160,9 @@ impl Model {
                     state.ended = Some(*at);
                 }
                 self.sums.arenas.ended(*id, *at);
+                if !self.is_after_memory(*at) {
+                    self.sums.heap.end(*id, *at);
+                }
                 // What the tasks of a program did at its end matters afterwards, but not while others are watched.
                 if matches!(self.history, History::Window { .. }) {
                     self.sums.tasks.end(*id);
@@ -231,6 +245,17 @@ impl Model {
                     self.arena_region(*at, *id, change);
                     let forgotten = self.sums.arenas.add(*at, *id, change);
                     self.forget(forgotten);
+                }
+            }
+            Event::Heap { at, process, change } => {
+                let known = match change {
+                    HeapChange::Touched { stack, .. } | HeapChange::Mapped { stack, .. } => self.has_stack(*stack),
+                    _ => true,
+                };
+                if known && self.process(*process).is_some() && !self.is_after_memory(*at) {
+                    let is_in_arena = matches!(change, HeapChange::Touched { address, .. }
+                        if self.regions.at(Space::Arenas(*process), *address).is_some());
+                    self.sums.heap.add(*at, *process, change, is_in_arena);
                 }
             }
             Event::Segment { at, id, change } => {

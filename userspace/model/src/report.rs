@@ -1,6 +1,7 @@
 //! The contents of a recording, in the shape of `pyobs report --json` (docs/report-json.md).
 
 mod arena;
+mod heap;
 mod limits;
 mod nrt;
 mod redundancy;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::arena::ArenaOut;
+pub use self::heap::{HeapLineOut, HeapOut};
 pub use self::limits::LimitOut;
 pub use self::nrt::MemInfos;
 pub use self::redundancy::RedundancyOut;
@@ -67,6 +69,7 @@ pub struct Report<'m> {
     pub gil: Option<Rows<'m, GilWaitOut>>,
     pub calls: Option<Rows<'m, CallCount>>,
     pub arenas: Option<Rows<'m, ArenaOut>>,
+    pub heap: Option<Rows<'m, HeapOut>>,
     pub segments: Option<Rows<'m, SegmentOut>>,
     pub meminfos: Option<MemInfos>,
     pub transfers: Option<Rows<'m, TransferOut>>,
@@ -303,6 +306,7 @@ impl<'m> Report<'m> {
             gil: rows(source, Family::Gil, waits::gil),
             calls: rows(source, Family::Eval, calls),
             arenas: rows(source, Family::Arena, arena::arenas),
+            heap: rows(source, Family::Heap, heap::heap),
             segments: rows(source, Family::Shm, shm::segments),
             meminfos: model.is_on(Family::Nrt).then(|| nrt::meminfos(source, selection, limit)),
             transfers: rows(source, Family::Ucx, ucx::transfers),

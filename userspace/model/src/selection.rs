@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::families::heap::HeapTime;
 use crate::{Nanos, ProcessRef, Tid};
 
 /// All conditions that are set must hold; the default selects everything.
@@ -16,6 +17,8 @@ pub struct Selection {
     /// The start advances with time, as for the last ten seconds. What takes longer to prove is then examined over all
     /// kept time.
     pub is_moving: bool,
+    /// The moment of a process's memory. By default the latest, or the peak of a process that has ended.
+    pub memory: Option<HeapTime>,
 }
 
 impl Selection {

@@ -9,6 +9,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use pyobs_export::{Format, Native, Weight};
+use pyobs_model::Nanos;
+use pyobs_model::families::heap::HeapTime;
 
 use crate::exit::{Failure, output};
 use crate::probes::{self, Probes};
@@ -182,6 +184,37 @@ pub(crate) struct Report {
     /// List at most N rows of each list [default: 20 in words, all in JSON]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) limit: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) memory: Memory,
+}
+
+/// The moment at which the memory of processes is shown.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Memory {
+    /// Show memory as it was at this moment: peak, when each process had most; end, the end of the recording; or a
+    /// number of seconds since it began [default: peak for processes that have ended, else end]
+    #[arg(long, value_name = "WHEN", value_parser = parse_at, allow_negative_numbers = true)]
+    pub(crate) at: Option<At>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum At {
+    Peak,
+    End,
+    Seconds(f64),
+}
+
+impl Memory {
+    /// The moment, unless it is a time.
+    pub(crate) fn moment(self) -> Option<HeapTime> {
+        self.at.map(|at| if at == At::Peak { HeapTime::Peak } else { HeapTime::End })
+    }
+
+    /// The time after which nothing about memory counts.
+    pub(crate) fn until(self) -> Option<Nanos> {
+        if let Some(At::Seconds(seconds)) = self.at { Some(Nanos::from_secs_f64(seconds)) } else { None }
+    }
 }
 
 /// Turn a recording into a flame graph or into another tool's format.
@@ -231,6 +264,9 @@ pub(crate) struct Export {
     /// Native frames to show below and between Python frames: all of them, all but the interpreter's own, or none
     #[arg(long, value_name = "WHAT", default_value_t, value_parser = natives())]
     pub(crate) native: Native,
+
+    #[command(flatten)]
+    pub(crate) memory: Memory,
 }
 
 fn formats() -> impl TypedValueParser<Value = Format> {
@@ -280,6 +316,9 @@ pub(crate) struct Diff {
     /// At most N changes of each kind, in words [default: 20]
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["json", "format"])]
     pub(crate) limit: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) memory: Memory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -315,6 +354,16 @@ pub(crate) struct Man {}
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "this is not a number of seconds, such as 12.5".to_owned())?;
     if seconds.is_finite() && seconds >= 0.0 { Ok(seconds) } else { Err("seconds are 0 or more".to_owned()) }
+}
+
+fn parse_at(text: &str) -> Result<At, String> {
+    match text {
+        "peak" => Ok(At::Peak),
+        "end" => Ok(At::End),
+        _ => parse_seconds(text)
+            .map(At::Seconds)
+            .map_err(|_| "this is neither peak, end nor a number of seconds".to_owned()),
+    }
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -65,7 +65,7 @@ fn a_command_needs_the_dashes_and_excludes_pids() {
 
 #[test]
 fn a_minus_removes_a_family() {
-    assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil,-arena,-shm,-tasks").contains("no family on"));
+    assert!(refusal("pyobs top --probe -cpu,-offcpu,-gil,-arena,-heap,-shm,-tasks").contains("no family on"));
 }
 
 #[test]

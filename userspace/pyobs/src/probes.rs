@@ -195,14 +195,14 @@ mod tests {
         assert_eq!(families("-cpu,+cpu"), Probes::default().families);
         assert_eq!(
             families("-offcpu,+eval"),
-            [Family::Cpu, Family::Gil, Family::Eval, Family::Arena, Family::Shm, Family::Tasks]
+            [Family::Cpu, Family::Gil, Family::Eval, Family::Arena, Family::Heap, Family::Shm, Family::Tasks]
         );
-        assert!(parse("-cpu,-offcpu,-gil,-arena,-shm,-tasks").unwrap_err().contains("no family on"));
+        assert!(parse("-cpu,-offcpu,-gil,-arena,-heap,-shm,-tasks").unwrap_err().contains("no family on"));
         assert!(parse("cpu,+cpu").unwrap_err().contains("sign"));
         assert_eq!(families("+redundancy,eval=json:*"), families("+redundancy,+eval=json:*"));
         assert_eq!(
             families("eval=json:*,a:f,arena=numpy,-gil"),
-            [Family::Cpu, Family::OffCpu, Family::Eval, Family::Arena, Family::Shm, Family::Tasks]
+            [Family::Cpu, Family::OffCpu, Family::Eval, Family::Arena, Family::Heap, Family::Shm, Family::Tasks]
         );
     }
 

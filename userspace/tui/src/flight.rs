@@ -8,8 +8,8 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use pyobs_model::{
-    ArenaChange, ArenaId, Event, MemInfoChange, MemInfoId, Nanos, Pid, ProcessRef, SegmentChange, SegmentId, TaskId,
-    Tid,
+    ArenaChange, ArenaId, Event, HeapChange, MemInfoChange, MemInfoId, Nanos, Pid, ProcessRef, SegmentChange,
+    SegmentId, TaskId, Tid,
 };
 
 /// How far back it reaches.
@@ -33,6 +33,7 @@ enum Thing {
     /// The latest state counts of a thread's transfers, of a process's memory, and of pyobs.
     Worker(ProcessRef, Tid),
     Resident(ProcessRef),
+    Counted(ProcessRef),
     End(ProcessRef),
     Watchpoints,
     Cost,
@@ -177,6 +178,8 @@ fn meaning(event: &Event) -> Option<(Thing, Meaning)> {
         Event::Limits(limits) => (Thing::Group(Arc::clone(&limits.cgroup)), State),
         Event::TransferThread(thread) => (Thing::Worker(thread.process, thread.tid), State),
         Event::Resident { process, .. } => (Thing::Resident(*process), State),
+        // What was touched before then belongs to no line.
+        Event::Heap { process, change: HeapChange::Counted { .. }, .. } => (Thing::Counted(*process), State),
         Event::ProcessEnd { id, .. } => (Thing::End(*id), State),
         Event::Watchpoints { .. } => (Thing::Watchpoints, State),
         Event::Cost { .. } => (Thing::Cost, State),

@@ -108,6 +108,7 @@ impl Scope {
             from,
             to: paused.map(|at| Nanos(at.0.saturating_add(1))),
             is_moving: window != Window::All,
+            memory: None,
         };
         Self { selection, seconds: end.saturating_sub(begin).as_secs_f64(), look }
     }

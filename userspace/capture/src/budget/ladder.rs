@@ -83,6 +83,13 @@ pub(super) const TRANSFERS: &[Measure] = &[
     probes_off("transfers are not followed any more", "what was under way then has no end"),
 ];
 
+const LARGER_STEPS: &str = "small parts of the memory are attributed to other lines";
+/// The comparison at each fault stays, so this saves less than it says.
+pub(super) const FAULTS: &[Measure] = &[
+    measure("growth 1/4", "growth is sampled in steps 4 times as large", LARGER_STEPS, 2.0, 4),
+    measure("growth 1/16", "growth is sampled in steps 16 times as large", LARGER_STEPS, 4.0, 16),
+];
+
 /// The measures of one family, and how many are taken.
 pub(super) struct Ladder {
     pub(super) family: Spender,
@@ -106,6 +113,7 @@ impl Ladder {
             Spender::MemInfos => Family::Nrt.name(),
             Spender::Libraries => Family::Arena.name(),
             Spender::Transfers => Family::Ucx.name(),
+            Spender::Faults => Family::Heap.name(),
             Spender::Rest => "pyobs",
         }
     }

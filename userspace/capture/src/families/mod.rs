@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod eval;
 mod extension;
 pub mod gil;
+pub mod heap;
 pub mod nrt;
 pub mod offcpu;
 pub mod redundancy;

@@ -96,6 +96,16 @@ impl Btf {
         Err(BtfError::NoField { structure, field })
     }
 
+    /// The size of a structure in bytes.
+    pub fn size(&self, structure: &'static str) -> Result<u32, BtfError> {
+        for at in self.types.iter().map(|at| *at as usize) {
+            if self.kind(at)? == KIND_STRUCT && self.name_is(self.word(at)?, structure) {
+                return self.word(at + 8);
+            }
+        }
+        Err(BtfError::NoField { structure, field: "any" })
+    }
+
     /// The number of a function's type.
     pub fn function(&self, name: &str) -> Option<u32> {
         self.number(KIND_FUNC, name)

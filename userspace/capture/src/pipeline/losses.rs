@@ -19,5 +19,6 @@ pub fn reason(loss: Loss) -> Reason {
         Loss::Mapping => Reason::SidebandLost,
         Loss::TableBusy => Reason::TableBusy,
         Loss::TransferHalfSeen => Reason::TransferHalfSeen,
+        Loss::HeapTable => Reason::HeapTableFull,
     }
 }

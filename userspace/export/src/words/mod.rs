@@ -3,6 +3,7 @@
 mod arena;
 mod eval;
 mod findings;
+mod heap;
 mod nrt;
 pub(crate) mod redundancy;
 mod shm;
@@ -42,6 +43,7 @@ const SECTIONS: &[Section] = &[
     (Family::OffCpu, |report| report.offcpu()),
     (Family::Gil, |report| report.gil()),
     (Family::Eval, |report| report.eval()),
+    (Family::Heap, |report| report.heap()),
     (Family::Arena, |report| report.arena()),
     (Family::Shm, |report| report.shm()),
     (Family::Shm, |report| report.residents()),
@@ -52,8 +54,8 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// Writes at most `limit` rows per section.
-pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
-    let mut report = ReportText { model, limit, text: String::new() };
+pub fn words(model: &Model, selection: Selection, limit: usize, out: &mut dyn Write) -> Result<(), Error> {
+    let mut report = ReportText { model, selection, limit, text: String::new() };
     report.heading();
     report.findings();
     SECTIONS.iter().filter(|(family, _)| model.is_on(*family)).for_each(|(_, write)| write(&mut report));
@@ -64,6 +66,8 @@ pub fn words(model: &Model, limit: usize, out: &mut dyn Write) -> Result<(), Err
 
 struct ReportText<'a> {
     model: &'a Model,
+    /// The moment of the memory. All else is shown of the whole recording.
+    selection: Selection,
     limit: usize,
     text: String,
 }

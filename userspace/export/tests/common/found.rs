@@ -48,6 +48,7 @@ pub fn cases() -> Vec<Case> {
         case("gil/convoy", convoy(), AT_COMPUTE, "100 times", "compute in another process"),
         case("arena/sparse", sparse(), AT_MAKE, "40 arenas of 40 MiB", "build large and short-lived data"),
         case("arena/leaked", leaked(), AT_MAKE, "3 objects have been made", "before its context ends"),
+        case("heap/growing", growing(), AT_MAKE, "grew from 100 MiB to", "without a bound"),
         case("shm/residue", residue(), AT_MAKE, "has 4.0 MiB", "unlink its segments"),
         case("shm/unlinked_in_use", unlinked_in_use(), AT_MAKE, "1 other process", "Attach with track=False"),
         case("shm/unread", unread(), AT_MAKE, "4.0 MiB", "Leave out the copy"),
@@ -213,6 +214,16 @@ fn arenas(count: u32, kind: &str, changes: &[ArenaChange]) -> Vec<Event> {
 
 fn sparse() -> Vec<Event> {
     arenas(40, "pymalloc", &[ArenaChange::Filled(Filled { slabs: 64, used: 2, bytes: 30_000 })])
+}
+
+/// The process takes 8 MiB in each second but the first, when it takes much more.
+fn growing() -> Vec<Event> {
+    let touched = |second: u64| {
+        let (address, bytes) = (second << 20, if second == 0 { 100 << 20 } else { 8 << 20 });
+        let change = HeapChange::Touched { address, bytes, anonymous: (100 << 20) + (second << 23), stack: MAKES };
+        Event::Heap { at: Nanos(second * SECOND), process: PROCESS, change }
+    };
+    (0..20).map(touched).collect()
 }
 
 fn leaked() -> Vec<Event> {

@@ -231,7 +231,7 @@ pub fn checked_speedscope(text: &str) -> Vec<(f64, String)> {
 #[track_caller]
 pub fn in_words(model: &Model, limit: usize) -> String {
     let mut out = Vec::new();
-    words(model, limit, &mut out).unwrap();
+    words(model, Selection::default(), limit, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     for line in text.lines() {
         assert!(line.chars().count() <= 100, "{} characters: {line}", line.chars().count());

@@ -6,6 +6,7 @@ pub mod cpu;
 mod ended;
 pub mod eval;
 pub mod gil;
+pub mod heap;
 mod lengths;
 pub mod limits;
 pub mod machine;

@@ -40,6 +40,7 @@ impl Sums {
         self.gil.reassign(resolve);
         self.eval.reassign(resolve);
         self.arenas.reassign(resolve);
+        self.heap.reassign(resolve);
         self.ucx.reassign(resolve);
         self.redundancy.reassign(resolve);
     }
@@ -51,6 +52,7 @@ sums! {
     gil: gil::Gil,
     eval: eval::Eval,
     arenas: arena::Arenas,
+    heap: heap::Heap,
     shm: shm::Shm,
     nrt: nrt::Nrt,
     ucx: ucx::Ucx,

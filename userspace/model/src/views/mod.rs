@@ -4,6 +4,7 @@ mod births;
 mod cpu_frames;
 mod frames;
 mod groups;
+mod heap;
 mod held;
 mod library;
 mod limits;
@@ -28,6 +29,7 @@ pub use births::{BirthRow, arenas, birthplace, buffer_region, is_selected, memin
 pub use cpu_frames::{CpuLineRow, CpuLines, CpuRow, cpu_frames, cpu_lines};
 pub use frames::{FrameRow, FramesView, frames};
 pub use groups::{Groups, group_name};
+pub use heap::{HeapLine, HeapProcess, HeapUse, heap_course, heap_lines, heap_processes, heap_time};
 pub use library::{LibraryFunction, LibraryTime};
 pub(crate) use limits::label_of_cgroup;
 pub use limits::{LimitRow, limits};

@@ -18,7 +18,7 @@ pub enum Weight {
     Gil,
     /// Redundant samples in native code: dispatch, and stores that left the value unchanged.
     Redundant,
-    /// Bytes of arenas, segments and MemInfos that were not freed. The stacks are those that made them.
+    /// Bytes of memory that was not freed, by the stacks that made it or use it.
     Bytes,
 }
 
@@ -54,7 +54,7 @@ impl Weight {
             Self::OffCpu => &[Family::OffCpu],
             Self::Gil => &[Family::Gil],
             Self::Redundant => &[Family::Redundancy],
-            Self::Bytes => &[Family::Arena, Family::Shm, Family::Nrt],
+            Self::Bytes => &[Family::Heap, Family::Arena, Family::Shm, Family::Nrt],
         }
     }
 

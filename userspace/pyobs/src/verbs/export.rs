@@ -8,12 +8,12 @@ use std::path::Path;
 use pyobs_export::Options;
 use pyobs_model::{EVENTS_KEPT, EVENTS_SHOWN, History, Model, Nanos, Pid, Selection, Tid};
 
-use super::{in_memory, load};
+use super::{in_memory, load_at};
 use crate::cli::Export;
 use crate::exit::{self, Failure, output};
 
 pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
-    let model = load(&arguments.file, history(arguments))?;
+    let model = load_at(&arguments.file, history(arguments), arguments.memory)?;
     let options = options(arguments, &model)?;
     let format = arguments.format;
     if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
@@ -83,5 +83,6 @@ fn selection(arguments: &Export, model: &Model) -> Result<Selection, Failure> {
         from: arguments.from.map(Nanos::from_secs_f64),
         to: arguments.to.map(Nanos::from_secs_f64),
         is_moving: false,
+        memory: arguments.memory.moment(),
     })
 }

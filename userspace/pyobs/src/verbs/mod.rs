@@ -18,11 +18,11 @@ use std::time::Duration;
 use pyobs_capture::doctor::kernel_version;
 use pyobs_capture::privileges::{self, Keep};
 use pyobs_capture::session::{Matching, Options, Session, Targets, Walk};
-use pyobs_model::{Family, History, Model};
+use pyobs_model::{Family, History, Model, Nanos};
 use pyobs_recording::Reader;
 
 use crate::advice;
-use crate::cli::{Verb, Watch};
+use crate::cli::{Memory, Verb, Watch};
 use crate::exit::{self, Failure};
 use crate::progress::Progress;
 use pyobs_model::number::grouped;
@@ -103,16 +103,21 @@ fn drop_privileges_for(session: &Session, keep: Keep) -> Result<(), Failure> {
     privileges::drop_but_probing(kernel_version(), keep).map(drop).map_err(Failure::failed)
 }
 
-/// Reads a recording into a model that keeps as much as `history`.
-fn load(file: &Path, history: History) -> Result<Model, Failure> {
-    Ok(read(file, history)?.0)
+/// Reads a recording into a model that keeps as much as `history`, and memory as it was at the moment that the user wants.
+fn load_at(file: &Path, history: History, memory: Memory) -> Result<Model, Failure> {
+    Ok(read_until(file, history, memory.until())?.0)
 }
 
-/// The same, with the reader to read the recording again.
+/// Reads a recording. Also returns the reader to read it again.
 fn read(file: &Path, history: History) -> Result<(Model, Reader), Failure> {
+    read_until(file, history, None)
+}
+
+fn read_until(file: &Path, history: History, memory_until: Option<Nanos>) -> Result<(Model, Reader), Failure> {
     let mut reader = Reader::open(file).map_err(Failure::failed)?;
     advice::load();
     let mut model = Model::new(reader.meta().clone(), history);
+    model.keep_memory_of(memory_until);
     if !reader.is_finished() {
         model.set_unfinished();
     }
@@ -183,7 +188,7 @@ mod tests {
         assert_eq!((options.rate_hz, options.budget), (99, 1.0));
         assert_eq!(
             options.probes,
-            [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Shm, Family::Tasks]
+            [Family::Cpu, Family::OffCpu, Family::Gil, Family::Arena, Family::Heap, Family::Shm, Family::Tasks]
         );
     }
 }

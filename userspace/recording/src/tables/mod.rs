@@ -8,6 +8,7 @@ pub(crate) mod cpu;
 pub(crate) mod eval;
 pub(crate) mod gil;
 pub(crate) mod health;
+pub(crate) mod heap;
 pub(crate) mod limits;
 mod lookup;
 pub(crate) mod machine;
@@ -41,6 +42,7 @@ const FAMILIES: &[Group] = &[
     (gil::TABLES, gil::read),
     (eval::TABLES, eval::read),
     (arena::TABLES, arena::read),
+    (heap::TABLES, heap::read),
     (nrt::TABLES, nrt::read),
     (redundancy::TABLES, redundancy::read),
     (shm::TABLES, shm::read),
@@ -91,6 +93,7 @@ pub(crate) fn insert(
         Event::GilHeld { at, process, tid, held } => gil::held(connection, *at, *process, *tid, *held),
         Event::Calls(calls) => calls.insert(connection),
         Event::Arena { at, id, change } => arena::change(connection, *at, *id, change),
+        Event::Heap { at, process, change } => heap::change(connection, *at, *process, change),
         Event::MemInfo { at, id, change } => nrt::change(connection, *at, *id, change),
         Event::Transfer { at, id, change } => ucx::change(connection, *at, *id, change),
         Event::Transfers(transfers) => transfers.insert(connection),

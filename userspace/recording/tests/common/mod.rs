@@ -213,6 +213,11 @@ pub fn every_event() -> Vec<Event> {
         }));
     }
     let at = Nanos(300_000_000_000);
+    events.extend(heap_changes().into_iter().zip(1..).map(|(change, before)| Event::Heap {
+        at: Nanos(at.0 - 10 + before),
+        process: ProcessRef(0),
+        change,
+    }));
     events.push(Event::GilHeld { at, process: ProcessRef(0), tid: Tid(4250), held: Nanos(250_000_000_000) });
     let (function, max) = (FrameId(0), Nanos(50));
     let calls =
@@ -311,6 +316,19 @@ pub fn every_event() -> Vec<Event> {
     events.push(Event::ProcessEnd { id: ProcessRef(1), at: Nanos(at.0 + 3) });
     events.push(Event::measure(Nanos(at.0 + 4), "offcpu", "stacks 1/8", true));
     events
+}
+
+/// All that can happen to private memory.
+fn heap_changes() -> [HeapChange; 6] {
+    let (address, bytes, stack) = (u64::MAX >> 1, 4096, StackId(1));
+    [
+        HeapChange::Counted { anonymous: 1, files: 2, shared: 3 },
+        HeapChange::Inherited { parent: ProcessRef(1) },
+        HeapChange::Mapped { address, bytes, stack },
+        HeapChange::Touched { address, bytes, anonymous: 7, stack },
+        HeapChange::Moved { address, bytes, to: 0x1000 },
+        HeapChange::Freed { address: 0x1000, bytes },
+    ]
 }
 
 /// Two segments begin, and everything happens to the first.

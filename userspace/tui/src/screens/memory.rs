@@ -1,7 +1,10 @@
-//! Memory: shared segments, arenas of Python objects, MemInfos of code compiled by Numba, or the resident memory of processes.
+//! Memory: the lines that use it, shared segments, arenas of Python objects, MemInfos of code compiled by Numba, or the
+//! resident memory of processes.
 
 mod births;
 mod births_detail;
+mod heap;
+mod heap_detail;
 mod life;
 mod residents;
 mod shm;
@@ -11,6 +14,7 @@ use pyobs_model::findings::Target;
 use pyobs_model::{Family, Model};
 
 use self::births::BirthTable;
+use self::heap::{HeapSite, HeapTable};
 use self::residents::ResidentTable;
 use self::shm::SegmentTable;
 use crate::binding::{Action, FOLLOW, GROUP, Keys, SORT_NEXT, SORT_PREVIOUS, bind};
@@ -31,20 +35,21 @@ static ABOUT: About = About {
         Keys {
             title: "Memory",
             bindings: &[
-                bind(&[Key::Enter], Action::Open, "detail", "what is known of the segment, or the arenas"),
+                bind(&[Key::Enter], Action::Open, "detail", "what is known of the line, the segment, or the arenas"),
                 SORT_NEXT,
                 SORT_PREVIOUS,
-                bind(&[Key::Char('m')], Action::Measure, "arenas", "shared segments, arenas, or MemInfos of Numba"),
+                bind(&[Key::Char('m')], Action::Measure, "arenas", "lines, segments, arenas, MemInfos, processes"),
                 GROUP,
             ],
         },
-        Keys { title: "A segment, or arenas", bindings: &[FOLLOW] },
+        Keys { title: "A line, a segment, or arenas", bindings: &[FOLLOW] },
     ],
 };
 
 /// What the rows stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum MemoryKind {
+    Lines,
     #[default]
     Segments,
     Arenas,
@@ -53,10 +58,11 @@ enum MemoryKind {
 }
 
 impl MemoryKind {
-    const ALL: [Self; 4] = [Self::Segments, Self::Arenas, Self::MemInfos, Self::Processes];
+    const ALL: [Self; 5] = [Self::Lines, Self::Segments, Self::Arenas, Self::MemInfos, Self::Processes];
 
     fn family(self) -> Family {
         match self {
+            Self::Lines => Family::Heap,
             Self::Segments | Self::Processes => Family::Shm,
             Self::Arenas => Family::Arena,
             Self::MemInfos => Family::Nrt,
@@ -70,6 +76,7 @@ impl MemoryKind {
     /// The name in the footer.
     fn title(self) -> &'static str {
         match self {
+            Self::Lines => "lines",
             Self::Segments => "segments",
             Self::Arenas => "arenas",
             Self::MemInfos => "MemInfos",
@@ -92,6 +99,7 @@ struct OpenMemory {
 
 pub(super) struct MemoryScreen {
     shown: MemoryKind,
+    lines: List<HeapTable>,
     segments: List<SegmentTable>,
     /// Arenas or MemInfos.
     births: List<BirthTable>,
@@ -102,7 +110,7 @@ impl MemoryScreen {
     pub(super) fn new(model: &Model) -> Self {
         let shown = MemoryKind::ALL.into_iter().find(|shown| model.is_on(shown.family())).unwrap_or_default();
         let births = shown.births();
-        Self { shown, segments: List::default(), births, residents: List::default() }
+        Self { shown, lines: List::default(), segments: List::default(), births, residents: List::default() }
     }
 
     fn show(&mut self, shown: MemoryKind) {
@@ -120,13 +128,19 @@ impl Screen for MemoryScreen {
         Some(self.shown.family())
     }
 
-    /// MemInfos are only counted per birthplace, and resident memory is that of the latest measurement.
+    /// Lines show what is held now, MemInfos are only counted per birthplace, and resident memory is that of the latest
+    /// measurement.
     fn reach(&self) -> Reach {
-        if matches!(self.shown, MemoryKind::MemInfos | MemoryKind::Processes) { Reach::All } else { Reach::Window }
+        if matches!(self.shown, MemoryKind::Lines | MemoryKind::MemInfos | MemoryKind::Processes) {
+            Reach::All
+        } else {
+            Reach::Window
+        }
     }
 
     fn list(&self) -> Option<&dyn AnyList> {
         Some(match self.shown {
+            MemoryKind::Lines => &self.lines,
             MemoryKind::Segments => &self.segments,
             MemoryKind::Arenas | MemoryKind::MemInfos => &self.births,
             MemoryKind::Processes => &self.residents,
@@ -135,6 +149,7 @@ impl Screen for MemoryScreen {
 
     fn list_mut(&mut self) -> Option<&mut dyn AnyList> {
         Some(match self.shown {
+            MemoryKind::Lines => &mut self.lines,
             MemoryKind::Segments => &mut self.segments,
             MemoryKind::Arenas | MemoryKind::MemInfos => &mut self.births,
             MemoryKind::Processes => &mut self.residents,
@@ -167,6 +182,7 @@ impl Screen for MemoryScreen {
 
     fn empty(&self, _ui: &Ui) -> Option<(&'static str, &'static str)> {
         Some(match self.shown {
+            MemoryKind::Lines => ("growth", "No Python process has taken more memory since pyobs began to watch it."),
             MemoryKind::Segments | MemoryKind::Processes => {
                 ("shared segments", "No Python process has made or mapped one.")
             }
@@ -176,13 +192,17 @@ impl Screen for MemoryScreen {
     }
 
     fn shows(&self, destination: Destination) -> bool {
-        matches!(destination.target(), Some(Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_)))
+        matches!(
+            destination.target(),
+            Some(Target::Memory(..) | Target::Arenas(_) | Target::MemInfos(_) | Target::Segment(_))
+        )
     }
 
     fn jump(&mut self, jump: Jump) {
         let Some(target) = jump.destination.target() else { return };
         let opens = jump.is_into_detail();
         self.show(match target {
+            Target::Memory(..) => MemoryKind::Lines,
             Target::Arenas(_) => MemoryKind::Arenas,
             Target::MemInfos(_) => MemoryKind::MemInfos,
             _ => MemoryKind::Segments,
@@ -191,6 +211,13 @@ impl Screen for MemoryScreen {
             Target::Arenas(frame) | Target::MemInfos(frame) => {
                 let process = jump.process;
                 self.births.seek(move |site| process == Some(site.process) && site.frame == frame, opens);
+            }
+            Target::Memory(used_for, frame) => {
+                let process = jump.process;
+                let is_it = move |site: &HeapSite| {
+                    process == Some(site.process) && site.used_for == used_for && site.frame == frame
+                };
+                self.lines.seek(is_it, opens);
             }
             Target::Segment(id) => self.segments.go(id, opens),
             _ => {}

@@ -1,8 +1,8 @@
 //! Enter on a finding of the Overview opens the screen with its evidence, and selects the row.
 
 use pyobs_model::{
-    Arena, ArenaChange, ArenaId, Event, Family, Filled, GilWait, MemInfoChange, MemInfoId, Nanos, ProcessRef,
-    SegmentChange, SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread,
+    Arena, ArenaChange, ArenaId, Event, Family, Filled, GilWait, HeapChange, MemInfoChange, MemInfoId, Nanos,
+    ProcessRef, SegmentChange, SegmentId, StackId, Tid, Touched, Transfer, TransferChange, TransferThread,
 };
 
 use super::{Bench, Source, redundancy, synthetic, ucx};
@@ -84,6 +84,22 @@ fn an_arena_finding_leads_to_the_arenas_of_its_line() {
     emit(41, ArenaChange::Begun(Arena { process, kind, address: 0xa0, bytes, born: true, parent: None }));
     emit(41, ArenaChange::Born(COMPUTES));
     leads(events, "arena/sparse", "Memory", &["pymalloc", "threading.py:355"]);
+}
+
+#[test]
+fn a_growing_line_leads_to_its_memory() {
+    let mut events = synthetic::waiting();
+    for second in 0..20 {
+        let (address, bytes, stack) = (second << 20, 8 << 20, if second % 5 == 0 { StackId(11) } else { COMPUTES });
+        let bytes = if stack == COMPUTES { bytes } else { 64 * bytes };
+        let change = HeapChange::Touched { address, bytes, anonymous: second << 29, stack };
+        events.push(Event::Heap { at: Nanos(second * SECOND), process: ProcessRef(0), change });
+    }
+    for second in [1, 6, 11] {
+        let change = HeapChange::Freed { address: (second - 1) << 20, bytes: 4096 };
+        events.push(Event::Heap { at: Nanos(second * SECOND), process: ProcessRef(0), change });
+    }
+    leads(events, "heap/growing", "Memory", &["other", "normalize.py:31"]);
 }
 
 #[test]

@@ -60,15 +60,15 @@ fn every_link_of_a_wait_leads_there_and_back() {
 #[test]
 fn every_link_of_a_segment_leads_there_and_back() {
     let mut bench = Bench::sharing(SIZE);
-    bench.keys("6\n");
+    bench.keys("6m\n");
     let led = follow_all(&mut bench, 4);
-    assert!(led[0].ends_with("Memory › A segment, or arenas › process › Frames"), "{led:#?}");
+    assert!(led[0].ends_with("Memory › A line, a segment, or arenas › process › Frames"), "{led:#?}");
 }
 
 #[test]
 fn every_link_of_arenas_leads_there_and_back() {
     let mut bench = Bench::sharing(SIZE);
-    bench.keys("6m\n");
+    bench.keys("6mm\n");
     follow_all(&mut bench, 3);
 }
 
@@ -84,7 +84,7 @@ fn a_transfer_leads_to_what_its_buffer_lies_in() {
     let mut bench = Bench::watching(SIZE);
     bench.keys("7\n");
     let led = follow_all(&mut bench, 5);
-    assert!(led.iter().any(|crumbs| crumbs.contains("buffer › Memory › A segment, or arenas")), "{led:#?}");
+    assert!(led.iter().any(|crumbs| crumbs.contains("buffer › Memory › A line, a segment, or arenas")), "{led:#?}");
     assert!(led.iter().any(|crumbs| crumbs.contains("thread › Frames")), "{led:#?}");
 }
 
@@ -96,7 +96,7 @@ fn a_buffer_in_a_meminfo_leads_to_the_meminfos_of_its_line() {
     bench.send(Batch::Events(vec![Event::MemInfo { at: Nanos(0), id: MemInfoId(1), change: more }]));
     let transfer = bench.keys("7\n").picture();
     assert!(transfer.contains("a MemInfo at 0x7f1200032000, 200 KiB"), "{transfer}");
-    let leads = |bench: &mut Bench| crumbs(bench).ends_with("buffer › Memory › A segment, or arenas");
+    let leads = |bench: &mut Bench| crumbs(bench).ends_with("buffer › Memory › A line, a segment, or arenas");
     let is_there = (0..24).any(|_| leads(bench.keys("\n")) || leads(bench.keys("\u{1b}↓")));
     let there = bench.picture();
     assert!(is_there && there.contains(" live       1, 200 KiB; 1 born "), "{there}");
@@ -141,7 +141,7 @@ fn regions() -> Bench {
 
 #[test]
 fn regions_link_to_their_transfers_and_to_the_lines_that_store_into_them() {
-    for (keys, count) in [("6", 100), ("6m", 100), ("6mm", 50)] {
+    for (keys, count) in [("6m", 100), ("6mm", 100), ("6mmm", 50)] {
         let mut bench = regions();
         let picture = bench.keys(keys).keys("\n").picture();
         assert!(picture.contains("TRANSFERS OUT OF IT"), "{keys}: {picture}");
@@ -155,7 +155,7 @@ fn regions_link_to_their_transfers_and_to_the_lines_that_store_into_them() {
         assert!(has_others, "{keys}: {others}");
     }
     // The arena lies in the segment and the MemInfo in the arena, so all of their details show the stores.
-    for keys in ["6\n", "6m\n", "7\n"] {
+    for keys in ["6m\n", "6mm\n", "7\n"] {
         let mut bench = regions();
         bench.keys(keys);
         let words = "38 of 40 stores, 304 of 320 B";

@@ -31,7 +31,7 @@ use crate::input::Key;
 use crate::{Batch, Color, Options, ReplayLog, Source};
 
 /// Keys that lead to every screen, table and detail.
-const EVERYWHERE: [&str; 36] = [
+const EVERYWHERE: [&str; 38] = [
     "0",
     "0\n",
     "1",
@@ -59,6 +59,8 @@ const EVERYWHERE: [&str; 36] = [
     "6mm",
     "6mm\n",
     "6mmm",
+    "6mmm\n",
+    "6mmmm",
     "7",
     "7\n",
     "7m",

@@ -57,7 +57,7 @@ fn a_span_without_events_has_no_rows_of_them() {
 
 #[test]
 fn a_span_shows_the_memory_at_its_end() {
-    let segments = |from, to| spanned(from, to).keys("6").picture();
+    let segments = |from, to| spanned(from, to).keys("6m").picture();
     let line = |picture: &str, name: &str| picture.lines().find(|line| line.contains(name)).map(str::to_owned);
     let (early, late) = (segments(3, 4), segments(15, 20));
     for (picture, name, verdict) in [
@@ -75,7 +75,7 @@ fn a_span_shows_the_memory_at_its_end() {
     // Of 41 arenas, every tenth dies at 5 s. One more arena stays alive.
     let arenas = |from, to| {
         let mut bench = spanned(from, to);
-        let picture = bench.keys("6m").picture();
+        let picture = bench.keys("6mm").picture();
         let of_line =
             |line: &str| line.contains("pymalloc").then(|| line.split_whitespace().nth(3)?.parse::<u64>().ok());
         picture.lines().filter_map(of_line).flatten().sum::<u64>()
@@ -96,11 +96,11 @@ fn a_span_without_events_has_only_findings_about_what_still_exists() {
 
 #[test]
 fn screens_of_all_time_say_so() {
-    for keys in ["5", "6mm", "6mmm"] {
+    for keys in ["5", "6", "6mmm", "6mmmm"] {
         let picture = spanned(15, 20).keys(keys).picture();
         assert!(picture.contains("of all time") && !picture.contains("15.00–20.00 s"), "{keys}: {picture}");
     }
-    for keys in ["0", "1", "2", "3", "4", "6", "6m", "7", "7m", "8", "9"] {
+    for keys in ["0", "1", "2", "3", "4", "6m", "6mm", "7", "7m", "8", "9"] {
         let picture = spanned(15, 20).keys(keys).picture();
         assert!(!picture.contains("of all time") && picture.contains("15.00–20.00 s"), "{keys}: {picture}");
     }

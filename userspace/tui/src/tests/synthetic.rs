@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use pyobs_model::{
     Arena, ArenaChange, ArenaId, Calls, Container, Event, Family, Filled, Frame, FrameId, FrameKind, GilHolder,
-    GilWait, History, MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Placement, Process, ProcessRef,
-    Reason, Resident, Sample, Segment, SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid, WaitReason, Waker,
+    GilWait, HeapChange, History, MemInfoChange, MemInfoId, Meta, Model, Nanos, Outcome, Pid, Placement, Process,
+    ProcessRef, Reason, Resident, Sample, Segment, SegmentChange, SegmentId, SegmentKind, Sleep, StackId, Tid,
+    WaitReason, Waker,
 };
 
 use crate::ReplayLog;
@@ -263,6 +264,7 @@ pub(crate) fn waiting() -> Vec<Event> {
 pub(crate) fn sharing() -> Vec<Event> {
     let mut events = waiting();
     events.extend(arenas());
+    events.extend(heap());
     events.extend(meminfos());
     let mut emit = |at_ms: u64, id: u32, change| {
         events.push(Event::Segment { at: Nanos(at_ms * 1_000_000), id: SegmentId(id), change });
@@ -324,6 +326,25 @@ pub(crate) fn quiet() -> Vec<Event> {
     }
     events.sort_by_key(Event::at);
     events
+}
+
+/// A block, objects in an arena and other memory, of a process that was there before.
+fn heap() -> Vec<Event> {
+    let touched = |address, mib: u64, stack| {
+        let (bytes, anonymous, stack) = (mib << 20, 30 << 20, StackId(stack));
+        HeapChange::Touched { address, bytes, anonymous, stack }
+    };
+    let in_arena = 0x7f12_3400_0000_u64 + (1 << 20) + 4096;
+    let changes = [
+        HeapChange::Mapped { address: 0x7e00_0000_0000, bytes: 16 << 20, stack: StackId(11) },
+        touched(0x7e00_0000_1000, 9, 6),
+        touched(in_arena, 5, 6),
+        touched(0x5600_0000_1000, 3, 11),
+        HeapChange::Counted { anonymous: 30 << 20, files: 9 << 20, shared: 44 << 20 },
+    ];
+    let event =
+        |(second, change): (u64, _)| Event::Heap { at: Nanos(second * 1_000_000_000), process: ProcessRef(0), change };
+    (2..).zip(changes).map(event).collect()
 }
 
 fn arenas() -> Vec<Event> {

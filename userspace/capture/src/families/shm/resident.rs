@@ -155,11 +155,8 @@ impl Shm {
         let shown = self.account.shown_in(pid);
         let (segments, share) =
             shown.fold((0, 0), |(all, shares), (_, of_one)| (all + of_one.resident, shares + of_one.share));
-        let status = process.and_then(|process| {
-            Some((process, fs::read_to_string(format!("/proc/{}/status", machine::living_thread(pid))).ok()?))
-        });
-        if let Some((process, status)) = status
-            && let Some(resident) = of_status(&status)
+        if let Some(process) = process
+            && let Some(resident) = machine::resident(pid)
         {
             let resident = Resident { segments, share, ..resident };
             if self.account.processes.insert(pid, resident) != Some(resident) {
@@ -248,22 +245,6 @@ pub fn head(line: &str) -> Option<(Range<u64>, Inode)> {
     Some((range, Inode { ino: words.next()?.parse().ok()?, dev, padding: 0 }))
 }
 
-/// Parses `/proc/PID/status`; a process that has ended has no memory lines.
-pub fn of_status(status: &str) -> Option<Resident> {
-    let kib = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)
-    };
-    Some(Resident {
-        total: kib("VmRSS:")?,
-        anonymous: kib("RssAnon:")?,
-        files: kib("RssFile:")?,
-        shared: kib("RssShmem:")?,
-        segments: 0,
-        share: 0,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,13 +259,5 @@ mod tests {
         {
             assert_eq!(head(line), None, "{line}");
         }
-    }
-
-    #[test]
-    fn a_status_without_memory_is_that_of_a_process_that_has_ended() {
-        let status = "Name:\ta\nVmRSS:\t     100 kB\nRssAnon:\t 60 kB\nRssFile:\t 30 kB\nRssShmem:\t 10 kB\n";
-        let resident = of_status(status).unwrap();
-        assert_eq!((resident.total, resident.anonymous, resident.shared), (100 << 10, 60 << 10, 10 << 10));
-        assert_eq!(of_status("Name:\ta\nState:\tZ (zombie)\n"), None);
     }
 }

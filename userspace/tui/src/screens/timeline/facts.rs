@@ -58,7 +58,7 @@ impl Facts {
 }
 
 fn within(process: ProcessRef, tid: Option<Tid>, (from, to): (Nanos, Nanos)) -> Selection {
-    Selection { processes: Some([process].into()), tid, from: Some(from), to: Some(to), is_moving: false }
+    Selection { processes: Some([process].into()), tid, from: Some(from), to: Some(to), ..Selection::default() }
 }
 
 fn thread(
