@@ -32,6 +32,20 @@ pub const fn page_key(pid: u32, address: u64) -> u64 {
     (pid as u64) << 36 | (address >> 12) & ((1 << 36) - 1)
 }
 
+/// Which pages of some processes may be sampled: a Bloom filter with one hash function. It fits into a CPU's first cache,
+/// while a lookup in the table of all sampled pages misses most caches.
+pub type Filter = [u64; 128];
+
+/// Filters of all processes. Processes whose pids differ by a multiple of this share one.
+pub const FILTERS: u32 = 4096;
+
+/// The word of a page in its process's filter, and its bit in that word.
+#[inline(always)]
+pub const fn filter_bit(address: u64) -> (usize, u64) {
+    let hash = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51;
+    ((hash >> 6) as usize, 1 << (hash & 63))
+}
+
 /// Ranges that are smaller are neither reported as blocks nor as freed.
 pub const BLOCK_MIN: u64 = 512 << 10;
 

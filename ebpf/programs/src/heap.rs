@@ -9,12 +9,12 @@ use aya_ebpf::{
     Global,
     helpers::bpf_ktime_get_ns,
     macros::{map, raw_tracepoint},
-    maps::HashMap,
+    maps::{Array, HashMap},
     programs::RawTracePointContext,
 };
 use pyobs_abi::{
     control,
-    heap::{BLOCK_MIN, Freed, Growth, PAGES_MAX, UNKNOWN, page_key},
+    heap::{BLOCK_MIN, FILTERS, Filter, Freed, Growth, PAGES_MAX, UNKNOWN, filter_bit, page_key},
     process::Process,
     record::{self, Loss},
     stack::flags,
@@ -45,6 +45,9 @@ static HEAP_GROWTH: HashMap<u32, Growth> = HashMap::with_max_entries(16384, 0);
 /// The sampled pages, by [`page_key`].
 #[map]
 static HEAP_PAGES: HashMap<u64, u64> = HashMap::with_max_entries(PAGES_MAX, 0);
+
+#[map]
+static HEAP_FILTERS: Array<Filter> = Array::with_max_entries(FILTERS, 0);
 
 /// `X86_PF_PROT` of a fault's error code: the page was there, but not for this access.
 /// <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/asm/trap_pf.h>
@@ -87,8 +90,7 @@ fn fault(address: u64, error: u64, mode: u32) {
     let tgid = pid();
     let Some(growth) = HEAP_GROWTH.get_ptr_mut(tgid) else { return };
     let key = page_key(tgid, address);
-    // A lookup costs less than a try to remove.
-    if error & WAS_THERE == 0 && HEAP_PAGES.get_ptr(key).is_some() && HEAP_PAGES.remove(key).is_ok() {
+    if error & WAS_THERE == 0 && may_be_sampled(tgid, address) && HEAP_PAGES.remove(key).is_ok() {
         report_freed(address & PAGE_MASK, !PAGE_MASK + 1, 0);
     }
     let pages: i64 = TypedTask::current().0.follow(&TASK_MM).field(&MM_ANONYMOUS);
@@ -115,13 +117,25 @@ fn fault(address: u64, error: u64, mode: u32) {
     // SAFETY: as above.
     unsafe { *growth = Growth { accounted: pages, sampled: now } };
     let Some(process) = process(tgid) else { return };
-    remember(key);
+    remember(tgid, address);
     sample(process, address & PAGE_MASK, [accounted, pages], mode);
 }
 
+#[inline(always)]
+fn may_be_sampled(pid: u32, address: u64) -> bool {
+    let (word, bit) = filter_bit(address);
+    HEAP_FILTERS.get(pid % FILTERS).is_some_and(|filter| filter[word & 127] & bit != 0)
+}
+
 #[inline(never)]
-fn remember(page: u64) {
-    put(&HEAP_PAGES, &page, &0, Loss::HeapTable);
+fn remember(pid: u32, address: u64) {
+    let (word, bit) = filter_bit(address);
+    if let Some(filter) = HEAP_FILTERS.get_ptr_mut(pid % FILTERS) {
+        // SAFETY: the pointer is to an element of the map. If another CPU or user space changes the word at once, the bit
+        // may be lost: then only /proc/PID/pagemap shows that the page is gone.
+        unsafe { (*filter)[word & 127] |= bit };
+    }
+    put(&HEAP_PAGES, &page_key(pid, address), &0, Loss::HeapTable);
 }
 
 /// A process that is a copy of a watched one grows as well.

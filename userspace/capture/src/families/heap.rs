@@ -19,7 +19,7 @@ pub const SPEC: FamilySpec = FamilySpec {
     stacks: &[record::HEAP_TOUCHED, record::HEAP_MAPPED],
     records: &[record::HEAP_FREED],
     programs: &programs::PROGRAMS,
-    maps: &[MapSize::new("HEAP_GROWTH"), MapSize::new("HEAP_PAGES")],
+    maps: &[MapSize::new("HEAP_GROWTH"), MapSize::new("HEAP_PAGES"), MapSize::new("HEAP_FILTERS")],
     offsets: Some(programs::offsets),
     system_calls: [&HEAP_BEGIN, &HEAP_END],
     at_mappings: AtMappings::All,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use pyobs_abi::heap::Freed;
+use pyobs_abi::heap::{FILTERS, Freed};
 use pyobs_abi::record;
 use pyobs_model::{Event, HeapChange, Nanos, ProcessRef, Reason, Resident};
 
@@ -137,6 +137,8 @@ impl Heap {
         for address in gone {
             self.free(pid, address, PAGE, at, &mut context.events);
         }
+        let mates = self.processes.iter().filter(|(mate, _)| *mate % FILTERS == pid % FILTERS);
+        self.tables.filter(pid, mates.flat_map(|(_, pages)| pages.addresses()));
         let Some(pages) = self.processes.get(&pid) else { return };
         let Some(resident) = machine::resident(pid) else { return };
         let before = self.counted.get(&pid).copied().unwrap_or_default();

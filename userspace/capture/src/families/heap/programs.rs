@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{Array, HashMap, MapData};
 use pyobs_abi::control;
-use pyobs_abi::heap::{Growth, page_key};
+use pyobs_abi::heap::{FILTERS, Filter, Growth, filter_bit, page_key};
 use pyobs_model::Family;
 
 use crate::kernel::btf::{Btf, BtfError};
@@ -38,6 +38,7 @@ pub fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
 pub struct Tables {
     growth: HashMap<MapData, u32, Growth>,
     pages: HashMap<MapData, u64, u64>,
+    filters: Array<MapData, Filter>,
 }
 
 impl Tables {
@@ -47,7 +48,11 @@ impl Tables {
         PROGRAMS.iter().try_for_each(|program| object.load(program.name))?;
         let [user, kernel] = [0, 1].map(|index: usize| (PROGRAMS[index].name, TRACEPOINTS[index]));
         object.attach_tracepoints(&[user, kernel])?;
-        Ok(Self { growth: object.take("HEAP_GROWTH")?, pages: object.take("HEAP_PAGES")? })
+        Ok(Self {
+            growth: object.take("HEAP_GROWTH")?,
+            pages: object.take("HEAP_PAGES")?,
+            filters: object.take("HEAP_FILTERS")?,
+        })
     }
 
     /// Forgets a sampled page. The kernel side may have done so already.
@@ -58,7 +63,7 @@ impl Tables {
     /// A sampled page is at another address now.
     pub fn shift(&mut self, pid: u32, from: u64, to: u64) {
         self.forget(pid, from);
-        // If the table is full, only the next fault at this page goes unnoticed.
+        // If the table is full, only the next fault at this page goes unnoticed, as it does until the next `filter`.
         let _ = self.pages.insert(page_key(pid, to), 0, 0);
     }
 
@@ -67,6 +72,15 @@ impl Tables {
         const NEW_ONLY: u64 = 1;
         let made = self.growth.insert(pid, Growth::NEW, NEW_ONLY);
         made.is_ok() || self.growth.get(&pid, 0).is_ok()
+    }
+
+    /// Drops from a process's filter what is not sampled any more. `pages` are those of all processes that share it.
+    pub fn filter(&mut self, pid: u32, pages: impl Iterator<Item = u64>) {
+        let mut filter: Filter = [0; 128];
+        for (word, bit) in pages.map(filter_bit) {
+            filter[word] |= bit;
+        }
+        let _ = self.filters.set(pid % FILTERS, filter, 0);
     }
 
     pub fn forget_process(&mut self, pid: u32) {
