@@ -290,6 +290,7 @@ fn report() {
         ("calls", Shape::nullable(Shape::list(Shape::object([])))),
         ("segments", Shape::nullable(Shape::list(Shape::object([])))),
         ("arenas", Shape::nullable(Shape::list(Shape::object(arena)))),
+        ("heap", Shape::nullable(Shape::list(Shape::object([])))),
         ("meminfos", Shape::nullable(Shape::object([]))),
         ("transfers", Shape::nullable(Shape::list(Shape::object([])))),
         ("workers", Shape::nullable(Shape::list(Shape::object([])))),

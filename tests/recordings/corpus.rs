@@ -24,7 +24,7 @@ const fn of(name: &'static str, family: Family, weight: &'static str) -> File {
     File { name, family, weight }
 }
 
-pub const FILES: [File; 14] = [
+pub const FILES: [File; 15] = [
     of("cpu", Family::Cpu, "cpu"),
     of("before", Family::Cpu, "cpu"),
     of("after", Family::Cpu, "cpu"),
@@ -32,6 +32,7 @@ pub const FILES: [File; 14] = [
     of("gil", Family::Gil, "gil"),
     of("eval", Family::Eval, "cpu"),
     of("arena", Family::Arena, "bytes"),
+    of("heap", Family::Heap, "bytes"),
     of("shm", Family::Shm, "bytes"),
     of("nrt", Family::Nrt, "bytes"),
     of("ucx", Family::Ucx, "cpu"),

@@ -23,6 +23,7 @@ use pyobs_abi::{
 use crate::common::{
     files::{File, Mapping},
     maps::{control, pid, process, put, watched},
+    memory::kernel,
     registers::Registers,
     ring::{self, Route},
     system_call::Call,
@@ -35,6 +36,9 @@ static TASK_MM: Global<u32> = Global::new(0);
 /// Where a `struct mm_struct` counts resident anonymous pages.
 #[unsafe(no_mangle)]
 static MM_ANONYMOUS: Global<u32> = Global::new(0);
+/// Whether that count is a `percpu_counter`, as from Linux 6.2 on.
+#[unsafe(no_mangle)]
+static MM_IS_PER_CPU: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static TASK_PAGEFAULT_DISABLED: Global<u32> = Global::new(0);
 
@@ -93,7 +97,7 @@ fn fault(address: u64, error: u64, mode: u32) {
     if error & WAS_THERE == 0 && may_be_sampled(tgid, address) && HEAP_PAGES.remove(key).is_ok() {
         report_freed(address & PAGE_MASK, !PAGE_MASK + 1, 0);
     }
-    let pages: i64 = TypedTask::current().0.follow(&TASK_MM).field(&MM_ANONYMOUS);
+    let Some(pages) = anonymous_pages() else { return };
     // SAFETY: the pointer is into the process's entry, which is aligned. Threads that fault at once may both take a
     // sample; user space drops the second.
     let Growth { accounted, sampled } = unsafe { *growth };
@@ -119,6 +123,17 @@ fn fault(address: u64, error: u64, mode: u32) {
     let Some(process) = process(tgid) else { return };
     remember(tgid, address);
     sample(process, address & PAGE_MASK, [accounted, pages], mode);
+}
+
+/// Returns how many anonymous pages the current process has, as far as its CPUs have reported them.
+#[inline(always)]
+fn anonymous_pages() -> Option<i64> {
+    let memory = TypedTask::current().0.follow(&TASK_MM);
+    if MM_IS_PER_CPU.load() != 0 {
+        return Some(memory.field(&MM_ANONYMOUS));
+    }
+    // The verifier does not know an array of atomic counters as a field.
+    kernel(memory.0 as u64 + u64::from(MM_ANONYMOUS.load()))
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pyobs_model::report::{FrameOut, Report};
+use pyobs_model::report::{FrameOut, HeapLineOut, HeapOut, Report};
 use pyobs_model::{FrameKind, Model, Pid, Tid};
 
 use super::table::{HtmlTable, TableCell};
@@ -17,6 +17,7 @@ pub(super) fn all(model: &Model, report: &Report<'_>) -> Vec<HtmlTable> {
         offcpu(model, report, &threads),
         gil(report, &threads),
         eval(report),
+        heap(report),
         shm(report),
         arena(report),
         nrt(report),
@@ -193,6 +194,25 @@ fn arena(report: &Report<'_>) -> Option<HtmlTable> {
             ("address", TableCell::text(&row.address)),
         ]
     }))
+}
+
+fn heap(report: &Report<'_>) -> Option<HtmlTable> {
+    let processes = report.heap.as_ref()?;
+    let lines = processes.iter().flat_map(|process| process.lines.iter().map(move |line| (process, line)));
+    let mut rows: Vec<(&HeapOut, &HeapLineOut)> = lines.collect();
+    rows.sort_by_key(|(_, line)| std::cmp::Reverse(line.bytes));
+    let table = HtmlTable::new("memory", "Memory by line", &rows, |(process, line)| {
+        [
+            ("bytes", TableCell::bytes(line.bytes)),
+            ("touched", TableCell::bytes(line.touched_bytes)),
+            ("since", TableCell::at(Some(line.since_s))),
+            ("kind", TableCell::text(line.kind)),
+            ("line", TableCell::text(&line.frame.as_ref().map(name).unwrap_or_default())),
+            ("pid", TableCell::number(process.pid.0)),
+            ("moment", TableCell::text(process.at)),
+        ]
+    });
+    Some(table.note("Of processes that have ended, at the moment when they had most.".to_owned()))
 }
 
 fn nrt(report: &Report<'_>) -> Option<HtmlTable> {

@@ -98,7 +98,7 @@ pub(super) fn empty(weight: Weight) -> Option<(&'static str, &'static str)> {
         Some(Family::OffCpu) => Some(("sleeps", "A sleep appears when it is over.")),
         Some(Family::Gil) => Some(("waits for the GIL", "A wait appears when it is over.")),
         Some(Family::Redundancy) => Some(("accesses", "No native code was seen that Python called.")),
-        Some(Family::Arena) => Some(("arenas", "No Python process has any, or none uses CPython's allocator.")),
+        Some(Family::Heap) => Some(("memory", "No Python process has taken more since pyobs began to watch it.")),
         _ => None,
     }
 }

@@ -23,13 +23,14 @@ const ANONYMOUS: u32 = 1;
 /// From Linux 6.2 on, each counter of a process is a `percpu_counter`; before, all are in one structure.
 pub fn offsets(btf: &Btf) -> Result<Vec<(&'static str, u32)>, BtfError> {
     let counters = btf.offset("mm_struct", "rss_stat")?;
-    let own = match btf.offset("mm_rss_stat", "count") {
-        Ok(counts) => counts + ANONYMOUS * size_of::<u64>() as u32,
-        Err(_) => ANONYMOUS * btf.size("percpu_counter")? + btf.offset("percpu_counter", "count")?,
+    let (own, is_per_cpu) = match btf.offset("mm_rss_stat", "count") {
+        Ok(counts) => (counts + ANONYMOUS * size_of::<u64>() as u32, 0),
+        Err(_) => (ANONYMOUS * btf.size("percpu_counter")? + btf.offset("percpu_counter", "count")?, 1),
     };
     Ok(vec![
         ("TASK_MM", btf.offset("task_struct", "mm")?),
         ("MM_ANONYMOUS", counters + own),
+        ("MM_IS_PER_CPU", is_per_cpu),
         ("TASK_PAGEFAULT_DISABLED", btf.offset("task_struct", "pagefault_disabled")?),
     ])
 }
