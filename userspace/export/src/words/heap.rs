@@ -1,6 +1,6 @@
 //! The memory of processes by kind, and the lines that use it.
 
-use pyobs_model::families::heap::HeapTime;
+use pyobs_model::families::heap::{HeapTime, ProcessHeap};
 use pyobs_model::number::{size, time};
 use pyobs_model::views;
 
@@ -44,7 +44,7 @@ impl ReportText<'_> {
             let Some(state) = self.model.process(row.process) else { continue };
             let heap = self.model.heap().get(row.process);
             let is_peak = heap.is_some_and(|heap| views::heap_time(heap, &self.selection) == HeapTime::Peak);
-            let until = heap.filter(|_| is_peak).map_or(self.model.now(), |heap| heap.peak_at());
+            let until = heap.filter(|_| is_peak).map_or(self.model.now(), ProcessHeap::peak_at);
             let process = names::process(&state.process);
             let frame = row.frame.and_then(|frame| self.model.frame(frame));
             let line = format!(

@@ -3,7 +3,7 @@
 //! Memory is represented by sampled pages, each with the bytes that it stands for. What is touched in a block that was
 //! mapped for one purpose belongs to the stack that mapped it, and all else to the stack that touched it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::{HeapChange, History, Nanos, ProcessRef, StackId};
 
@@ -126,7 +126,7 @@ pub enum HeapTime {
 pub struct ProcessHeap {
     pages: BTreeMap<u64, Page>,
     blocks: BTreeMap<u64, Block>,
-    rows: HashMap<HeapKey, HeapRow>,
+    rows: BTreeMap<HeapKey, HeapRow>,
     counted: Counted,
     peak: Counted,
     peak_at: Nanos,
