@@ -124,6 +124,24 @@ fn doctor_in_words() {
     assert!(!words.contains('\u{1b}'), "colours without a terminal");
 }
 
+fn heap_shape() -> Shape {
+    let line = [
+        ("kind", Shape::OneOf(&["objects", "block", "other"])),
+        ("bytes", Shape::Count),
+        ("touched_bytes", Shape::Count),
+        ("since_s", Shape::Number),
+        ("frame", Shape::nullable(frame_shape())),
+        ("stack", Shape::list(frame_shape())),
+    ];
+    let parts = ["rss", "objects", "blocks", "other", "unknown", "shared", "files"];
+    let parts = parts.map(|part| (format!("{part}_bytes").leak() as &str, Shape::Count));
+    Shape::object(parts)
+        .with("pid", Shape::Count)
+        .with("at", Shape::OneOf(&["peak", "end"]))
+        .with("peak_s", Shape::nullable(Shape::Number))
+        .with("lines", Shape::list(Shape::object(line)))
+}
+
 fn frame_shape() -> Shape {
     Shape::object([
         ("kind", Shape::OneOf(&["python", "native", "kernel"])),
@@ -290,7 +308,7 @@ fn report() {
         ("calls", Shape::nullable(Shape::list(Shape::object([])))),
         ("segments", Shape::nullable(Shape::list(Shape::object([])))),
         ("arenas", Shape::nullable(Shape::list(Shape::object(arena)))),
-        ("heap", Shape::nullable(Shape::list(Shape::object([])))),
+        ("heap", Shape::list(heap_shape())),
         ("meminfos", Shape::nullable(Shape::object([]))),
         ("transfers", Shape::nullable(Shape::list(Shape::object([])))),
         ("workers", Shape::nullable(Shape::list(Shape::object([])))),
@@ -305,7 +323,10 @@ fn report() {
     .check(report);
     assert_eq!(report["version"], 1);
     assert_eq!(report["recording"]["rate_hz"], 499);
-    assert_eq!(report["recording"]["probes"], serde_json::json!(["cpu", "offcpu", "gil", "arena", "shm", "tasks"]));
+    assert_eq!(
+        report["recording"]["probes"],
+        serde_json::json!(["cpu", "offcpu", "gil", "arena", "heap", "shm", "tasks"])
+    );
     let seconds: Vec<f64> = json::list(report, "/frames").iter().map(|row| json::number(row, "/self_s")).collect();
     assert!(seconds.is_sorted_by(|one, next| one >= next), "most self first: {seconds:?}");
     let own: Vec<u64> = json::list(report, "/frames").iter().map(|row| json::count(row, "/self")).collect();

@@ -32,7 +32,7 @@ const DUMMY: &str = "1.9";
 /// The `doctor` line for all maps and programs together.
 const OBJECT: &str = "object";
 /// The families that are on by default.
-const DEFAULT: [&str; 6] = ["cpu", "offcpu", "gil", "arena", "shm", "tasks"];
+const DEFAULT: [&str; 7] = ["cpu", "offcpu", "gil", "arena", "heap", "shm", "tasks"];
 
 struct Lack {
     name: &'static str,
@@ -102,7 +102,8 @@ fn helpers() -> [Lack; 6] {
             rules: unknown(TASK_PT_REGS),
             lines: refused!(
                 ("user registers", "missing", "does not know the helper"),;
-                "missing" "cpu", "missing" "offcpu", "missing" "gil", "missing" "arena", "missing" "shm",
+                "missing" "cpu", "missing" "offcpu", "missing" "gil", "missing" "arena", "missing" "heap",
+                "missing" "shm",
                 "missing" "redundancy"
             ),
             records: vec![(None, Ends::Refused("refuses the BPF program cpu_sample"))],
@@ -181,7 +182,7 @@ fn programs() -> [Lack; 8] {
                 ("typed tracepoints", "degraded", "Invalid argument"),
                 ("thread switches", "missing", "Invalid argument"),
                 ("thread wake-ups", "missing", "Invalid argument"),;
-                "missing" "offcpu", "missing" "gil", "degraded" "arena", "degraded" "shm"
+                "missing" "offcpu", "missing" "gil", "degraded" "arena", "degraded" "heap", "degraded" "shm"
             ),
             records: vec![
                 (

@@ -22,7 +22,7 @@ use pyobs_abi::{
 
 use crate::common::{
     files::{File, Mapping},
-    maps::{control, pid, process, put, watched},
+    maps::{HAS_FIND_VMA, control, pid, process, put, watched},
     memory::kernel,
     registers::Registers,
     ring::{self, Route},
@@ -167,9 +167,13 @@ pub fn end(pid: u32) {
     let _ = HEAP_GROWTH.remove(pid);
 }
 
-/// Whether an address is in memory without a file. While the kernel cannot tell, the next fault is asked.
+/// Whether an address is in memory without a file. While the kernel cannot tell, the next fault is asked. Before Linux 5.17
+/// it never can, and a page of a file may represent the memory that was touched before it.
 #[inline(never)]
 fn is_anonymous(address: u64) -> bool {
+    if HAS_FIND_VMA.load() == 0 {
+        return true;
+    }
     Mapping::find(address).is_some_and(|mapping| File::of_mapping(mapping).is_none())
 }
 

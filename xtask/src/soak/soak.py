@@ -35,7 +35,7 @@ CYCLES_A_LINE = 50
 EXPEDITED = "/sys/kernel/rcu_expedited"
 # Long enough for the start of pyobs on a busy machine.
 KILL_AFTER_MAX = 20
-FAMILIES = "cpu,offcpu,gil,eval,arena,shm,nrt,ucx,redundancy,tasks"
+FAMILIES = "cpu,offcpu,gil,eval,arena,heap,shm,nrt,ucx,redundancy,tasks"
 # Commands of bpf(2): the next program, map and link after a number.
 NEXT = (11, 12, 31)
 MEASURES = ("rss_kib", "memlock_kib", "descriptors", "threads")

@@ -9,13 +9,14 @@ use super::{ALL, Area, Check, Families, Status, plain, sys};
 use crate::kernel::tracefs::Calls;
 use crate::registry::of_system_calls;
 
-fn points() -> [(&'static str, &'static CStr, Families); 6] {
+fn points() -> [(&'static str, &'static CStr, Families); 7] {
     [
         ("process starts", c"sched_process_fork", ALL),
         ("program starts", c"sched_process_exec", ALL),
         ("process ends", c"sched_process_exit", ALL),
         ("system call entries", c"sys_enter", of_system_calls()),
         ("system call exits", c"sys_exit", of_system_calls()),
+        ("page faults", c"page_fault_user", &[Family::Heap]),
         ("page evictions", c"mm_filemap_delete_from_page_cache", &[Family::Shm]),
     ]
 }
