@@ -114,7 +114,7 @@ def trimmed():
 
 
 def reserved():
-    """A terabyte of addresses, of which little is used."""
+    """Reserves a terabyte of addresses and uses 30 MiB."""
     size, no_reserve = 1 << 40, 0x4000
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p

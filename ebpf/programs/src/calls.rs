@@ -166,9 +166,9 @@ pub fn moved(call: &Call, to: u64) {
     }
 }
 
-/// Sends the stack of a watched process that made a segment, an arena or a block. The record is urgent: a program that only
-/// makes a segment may exit at once, and then its functions can no longer be named. Not inlined, to keep the caller's
-/// frame small.
+/// Sends the stack of a watched process that made a segment, an arena or a block. Segments and arenas wake user space: a
+/// program that only makes a segment may exit at once, and then its functions can no longer be named. Not inlined, to
+/// keep the caller's frame small.
 #[inline(never)]
 fn send_birth(kind: u32, detail: [u64; 2]) {
     let Some(process) = watched() else { return };
@@ -180,5 +180,9 @@ fn send_birth(kind: u32, detail: [u64; 2]) {
     walk.sample.detail = detail;
     walk.start(process, &registers);
     Walk::run(number);
-    ring::send(walk.record(), Route::urgent());
+    if kind == record::HEAP_MAPPED {
+        walk.send();
+    } else {
+        ring::send(walk.record(), Route::urgent());
+    }
 }

@@ -60,10 +60,10 @@ const WAS_THERE: u64 = 1;
 const STEPS: i64 = 512;
 const STEP_MIN: i64 = 64;
 const STEP_MAX: i64 = 16384;
-/// The kernel sums up what its CPUs counted in batches of at least 32 pages (`percpu_counter_batch` in
-/// <https://github.com/torvalds/linux/blob/v6.2/lib/percpu_counter.c>), so smaller decreases mean nothing.
+/// CPUs report their counts in batches of at least 32 pages (`percpu_counter_batch` in
+/// <https://github.com/torvalds/linux/blob/v6.2/lib/percpu_counter.c>), so a smaller decrease may be noise.
 const NOISE: i64 = 64;
-/// Nanoseconds between two samples of a process. What it grows in between counts at the second one.
+/// Nanoseconds between two samples of a process. The second one stands for the growth in between.
 const GAP: u64 = 1_000_000;
 
 const PAGE_MASK: u64 = !0xfff;
@@ -167,8 +167,8 @@ pub fn end(pid: u32) {
     let _ = HEAP_GROWTH.remove(pid);
 }
 
-/// Whether an address is in memory without a file. While the kernel cannot tell, the next fault is asked. Before Linux 5.17
-/// it never can, and a page of a file may represent the memory that was touched before it.
+/// Whether an address is in anonymous memory. If the lookup fails, the sample waits for the next fault. Linux before 5.17
+/// has no lookup; there, a page of a file may represent growth.
 #[inline(never)]
 fn is_anonymous(address: u64) -> bool {
     if HAS_FIND_VMA.load() == 0 {
@@ -191,8 +191,8 @@ fn sample(process: &Process, address: u64, pages: [i64; 2], mode: u32) {
     walk.send();
 }
 
-/// Whether an mmap(2) gets memory for one purpose: private, writable and backed by the kernel's promise. Allocators
-/// that divide up what they map reserve addresses only, and stacks are not for data.
+/// Whether an mmap(2) gets memory for one purpose. Allocators that divide up what they map (glibc's arenas, jemalloc,
+/// mimalloc) map it without PROT_WRITE or with MAP_NORESERVE. Stacks hold no data of their own.
 #[inline(always)]
 pub fn is_block(call: &Call) -> bool {
     call.second() >= BLOCK_MIN && call.third() & PROT_WRITE != 0 && call.fourth() & FLAGS_SEEN == PRIVATE_ANONYMOUS

@@ -4,20 +4,20 @@ use crate::{ProcessRef, StackId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapChange {
-    /// The process has grown by so many bytes of anonymous memory since its last such event. The page at this address
-    /// represents them, and the stack touched it first.
+    /// The process has grown by `bytes` of anonymous memory since its last `Touched`. The page at `address` represents them.
+    /// `stack` was the first to touch it.
     Touched {
         address: u64,
         bytes: u64,
-        /// All anonymous memory that the process had then.
+        /// The anonymous memory of the process at that moment.
         anonymous: u64,
         stack: StackId,
     },
-    /// A block of addresses was mapped for one purpose. What is touched in it belongs to this stack.
+    /// `stack` mapped a block for one purpose. Memory touched in the block belongs to that stack.
     Mapped { address: u64, bytes: u64, stack: StackId },
-    /// What was touched in this range before has been given back.
+    /// The range was released: pages sampled in it before this event no longer count.
     Freed { address: u64, bytes: u64 },
-    /// The memory in this range is now elsewhere.
+    /// mremap(2) moved the range to another address.
     Moved { address: u64, bytes: u64, to: u64 },
     /// The process is a fork of another one and begins with a copy of its memory.
     Inherited { parent: ProcessRef },

@@ -1,14 +1,16 @@
 //! The private memory of processes, by the stack that uses it: now, and at the moment when a process had most.
 //!
-//! Memory is represented by sampled pages, each with the bytes that it stands for. What is touched in a block that was
-//! mapped for one purpose belongs to the stack that mapped it, and all else to the stack that touched it.
+//! Sampled pages represent the memory, each with the bytes that it stands for. A page in a block belongs to the stack that
+//! mapped the block, and any other page to the stack that touched it first.
 
 use std::collections::BTreeMap;
 
 use crate::{HeapChange, History, Nanos, ProcessRef, StackId};
 
-/// Bounds the sampled pages and the blocks of a process. Further ones are dropped.
-const PAGES_MAX: usize = 1 << 17;
+/// Bounds the sampled pages of a process, and its blocks. Further ones are dropped.
+const PAGES_MAX: usize = 1 << 16;
+/// Bounds the pages of all processes that forks copy. Beyond it, a child begins without its parent's lines.
+const COPIED_MAX: usize = 1 << 20;
 /// Bounds the rows of a process. Further stacks share a row without a stack for each kind.
 const ROWS_MAX: usize = 1 << 14;
 const NO_STACK: StackId = StackId(u32::MAX);
@@ -52,7 +54,7 @@ pub struct HeapKey {
 #[derive(Clone, Debug, Default)]
 pub struct HeapRow {
     pub live: u64,
-    /// All that it ever touched.
+    /// Includes memory that was released again.
     pub touched: u64,
     /// When it first touched something.
     pub since: Nanos,
@@ -153,7 +155,7 @@ impl ProcessHeap {
         if self.ended.is_some() { HeapTime::Peak } else { HeapTime::End }
     }
 
-    /// Lists what each stack used at that time, and the row with its history.
+    /// Lists the memory of each stack at that time, with its row.
     pub fn rows(&self, time: HeapTime) -> impl Iterator<Item = (HeapKey, u64, &HeapRow)> + '_ {
         let rows = self.rows.iter().map(move |(key, row)| {
             let is_changed = row.peak_number == self.peak_number;
@@ -176,10 +178,11 @@ impl ProcessHeap {
         self.rows(time).fold(0, |sum, (_, bytes, _)| sum.saturating_add(bytes))
     }
 
-    /// Lists the live blocks of a stack with their addresses, and what is touched of them.
+    /// Lists the live blocks of a stack: their addresses, when they were mapped, and their touched bytes.
     pub fn blocks_of(&self, stack: StackId) -> impl Iterator<Item = (std::ops::Range<u64>, Nanos, u64)> + '_ {
         self.blocks.iter().filter(move |(_, block)| block.stack == stack).map(|(start, block)| {
-            let touched = self.pages.range(*start..block.end).fold(0, |sum: u64, (_, page)| sum + page.bytes);
+            let touched =
+                self.pages.range(*start..block.end).fold(0, |sum: u64, (_, page)| sum.saturating_add(page.bytes));
             (*start..block.end, block.at, touched)
         })
     }
@@ -232,7 +235,7 @@ impl ProcessHeap {
         self.put(address, Page { at, bytes, key }, at);
     }
 
-    /// The stack of a block has its names later than the pages that were touched in it at once.
+    /// A block is named later than pages that were touched right after its mmap, so it takes these over.
     fn map(&mut self, at: Nanos, address: u64, bytes: u64, stack: StackId) {
         let end = address.saturating_add(bytes);
         self.unmap(address, end, at);
@@ -309,9 +312,9 @@ impl Heap {
     /// `is_in_arena` says whether the touched address lies in an arena of CPython's allocator.
     pub fn add(&mut self, at: Nanos, process: ProcessRef, change: &HeapChange, is_in_arena: bool) {
         if let HeapChange::Inherited { parent } = *change {
-            let inherited = self.processes.get(&parent).cloned();
-            self.processes.extend(inherited.map(|heap| (process, heap.copied(at))));
-            return;
+            let copied = self.processes.get(&parent).filter(|_| self.has_room()).cloned();
+            self.processes.extend(copied.map(|heap| (process, heap.copied(at))));
+            return self.forget_oldest();
         }
         let heap = self.processes.entry(process).or_default();
         if heap.ended.is_some() {
@@ -330,6 +333,14 @@ impl Heap {
             }
             HeapChange::Inherited { .. } => {}
         }
+        self.forget_oldest();
+    }
+
+    fn has_room(&self) -> bool {
+        self.processes.values().map(|heap| heap.pages.len()).sum::<usize>() < COPIED_MAX
+    }
+
+    fn forget_oldest(&mut self) {
         if self.processes.len() > PROCESSES_MAX {
             let oldest = self.processes.iter().filter_map(|(id, heap)| Some((heap.ended?, *id))).min();
             oldest.map(|(_, id)| self.processes.remove(&id));

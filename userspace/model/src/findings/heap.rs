@@ -8,17 +8,17 @@ use crate::number::size;
 use crate::views::{self, HeapLine, HeapUse};
 use crate::{Model, Nanos, Selection};
 
-/// How long a line must have grown, and how far back it is looked at.
+/// The shortest growth that is reported, and the longest history that is examined.
 const LENGTH_MIN: Nanos = Nanos(12_000_000_000);
 const LENGTH_MAX: Nanos = Nanos(600_000_000_000);
-/// The time is divided into so many parts. The least that the line holds in each must be larger than in the one before,
-/// by this share of all growth. So what is taken and given back does not count.
+/// The history is divided into equal parts. A line grows throughout if its minimum rises from part to part, each time by
+/// at least `PART_MIN` of the whole growth. Minima ignore memory that is allocated and released again.
 const PARTS: u64 = 4;
 const PART_MIN: f64 = 0.08;
-/// No finding below so many bytes of growth, or bytes a second.
+/// Thresholds of a finding, in bytes and in bytes per second.
 const GROWTH_MIN: u64 = 4 << 20;
 const RATE_MIN: f64 = 16.0 * 1024.0;
-/// Growth by this much in an hour is more than a hint.
+/// From this many bytes per hour on, the finding is a warning.
 const MUCH_AN_HOUR: f64 = (256_u64 << 20) as f64;
 
 /// How a line has grown.

@@ -32,10 +32,10 @@ pub struct HeapOut {
 pub struct HeapLineOut {
     pub kind: &'static str,
     pub bytes: u64,
-    /// All that it ever touched.
+    /// Includes memory that was released again.
     pub touched_bytes: u64,
     pub since_s: f64,
-    /// The innermost Python frame outside installed packages, or the innermost one.
+    /// As [`crate::views::own_line`] finds it.
     pub frame: Option<FrameOut>,
     /// The stack that leads to most of it, root first.
     pub stack: StackOut,

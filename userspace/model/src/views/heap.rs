@@ -1,4 +1,4 @@
-//! The private memory of processes: how much of it is of which kind, and which lines use it.
+//! The resident memory of processes, by kind and by line.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -98,15 +98,15 @@ impl HeapUse {
     }
 }
 
-/// The memory that one line of a process uses, or a part of its memory that belongs to no line.
+/// The memory that one line of a process uses, or a part of the process's memory without a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeapLine {
     pub process: ProcessRef,
     pub used_for: HeapUse,
-    /// The innermost Python frame outside installed packages, or the innermost one; `None` if there is none.
+    /// As [`own_line`] finds it; `None` for memory without a line.
     pub frame: Option<FrameId>,
     pub bytes: u64,
-    /// All that it ever touched.
+    /// Growth since the process was watched, including memory that was released again.
     pub touched: u64,
     /// When it first touched something.
     pub since: Nanos,

@@ -173,7 +173,7 @@ impl HeapTable {
     }
 }
 
-/// Where so many of `total` bytes end in a bar of this width.
+/// The column in which the first `bytes` of `total` end, in a bar of this width.
 fn edge(bytes: u64, total: u64, width: u64) -> u64 {
     (bytes as f64 / total.max(1) as f64 * width as f64).round() as u64
 }
